@@ -89,8 +89,7 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
     _, _, rest = text.partition(f"\n## {name}\n")
     page = rest.partition("\n## ")[0]
     build = tokenpo.methods.METHODS[name]
-    bare = inspect.unwrap(build)
-    docstring = "\n".join(inspect.getdoc(x) or "" for x in (inspect.getmodule(bare), bare))
+    docstring = (inspect.getdoc(build) or "").partition("\n\nArgs:\n")[0]
     formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
     excerpts = "\n".join(code for _, code in FENCE.findall(page))
     assert formula and all(line in excerpts for line in formula)

@@ -113,7 +113,7 @@ def test_the_laws_are_checked_on_it(capsys):
 def test_it_is_shown_with_its_options(capsys):
     assert main(["show", "late.py:late:low=0.1,high=0.3"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
+    assert out.startswith("late.py:late(low=0.2, high=0.2)\n\nLate tokens weigh more.\n")
     assert "FixedBounds(low=0.1, high=0.3)" in out
     assert main(["show", "hapo:tau=0"]) == 0
     assert "temperature -" in capsys.readouterr().out

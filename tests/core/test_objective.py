@@ -20,8 +20,8 @@ from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihoo
 from tokenpo.core.parts.teacher import TeacherDivergence
 from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share
-from tokenpo.methods.adv_reweight import OldProbability
-from tokenpo.methods.dppo import BinaryDivergence
+from tokenpo.methods.probability import OldProbability
+from tokenpo.methods.regions import BinaryDivergence
 
 MASK = torch.tensor([[True, True, False], [True, False, False]])
 TERMS = ["advantage", "ratio", "low", "high", "clipped", "weight", "surrogate", "penalty", "coefficient", "loss"]

@@ -13,7 +13,7 @@ from oracle_support import Sample, by_hand, close, facts, moves, of, outcome, ra
 from tokenpo.core.parts import SoftOverlong
 from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
-from tokenpo.methods.grpo_passk import BestMargin
+from tokenpo.methods.rewards import BestMargin
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

@@ -13,7 +13,7 @@ import tokenpo
 from oracle_support import Sample, agrees, assemble, by_hand, close, moves, of, outcome, ragged, run, tensors, worked
 from oracles.surrogates import label_loss
 from tokenpo.core.parts import RolloutCorrection, SoftOverlong
-from tokenpo.methods.vespo import Gamma
+from tokenpo.methods.responses import Gamma
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

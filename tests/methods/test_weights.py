@@ -11,9 +11,9 @@ import tokenpo
 from oracle_support import Sample, assemble, by_hand, close, moves, outcome, ragged, run, score, tensors, worked
 from oracles.weights import eligible
 from oracles.weights import kept as kept_by
-from tokenpo.methods.contrib.nthr import SparedTokens
+from tokenpo.methods.clipping import discounted
+from tokenpo.methods.contrib.weights import SparedTokens
 from tokenpo.methods.cov import RandomCovariant, TopCovariant, covariance
-from tokenpo.methods.fipo import discounted
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR

@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import explorer
@@ -92,7 +92,7 @@ def page(kind: str) -> str:
 
 def section(name: str) -> str:
     """A method: what it changes, its formula, its options, and where the formula was read."""
-    _, _, text = described(METHODS[name]).partition("\n")
+    text = (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:\n")[0].partition("\n")[2]
     return f"## {name}\n\n{plain(summary(name))}\n\n{prose(text.strip(chr(10)))}\n\n{options(name)}\n\n{origin(name)}"
 
 
@@ -125,13 +125,6 @@ def origin(name: str) -> str:
         f"*Code*: [`{path}`](../../src/tokenpo/{path}), [its oracle and tests](../../tests/methods)",
     ]
     return "\n".join(f"- {line}" for line in lines)
-
-
-def described(build: Callable[..., Objective]) -> str:
-    """Title and text of a method: the docstring of its file; in a file of several papers the builder's own."""
-    own = inspect.cleandoc(inspect.unwrap(build).__doc__ or "")
-    _, several, text = own.partition("\n")
-    return f"Formula\n{text}" if several else inspect.cleandoc(sys.modules[build.__module__].__doc__ or "")
 
 
 @functools.cache

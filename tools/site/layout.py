@@ -115,5 +115,5 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def parted(line: str, following: str) -> bool:
     """True where a label follows, or the writer ended the line although the next word had room."""
-    room = len(line) + 1 + len(following.split()[0]) <= WIDTH
+    room = len(line) + 1 + len(following.split()[0]) <= WIDTH - len("    ")  # of a function's docstring
     return bool(re.match(LABEL, following)) or (line.endswith(".") and room)

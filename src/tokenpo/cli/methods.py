@@ -90,7 +90,7 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective."""
+    """Prints the builder's docstring, its paper and the objective."""
     need("pydantic")
     from ..methods import builder
     from ..train.recipe.command_line import parse_entries
@@ -102,10 +102,10 @@ def show(options: argparse.Namespace) -> int:
     objective, build = build_entry(entry), builder(entry.method)
     # The signature without annotations, which the docstring explains.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
-    print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
+    print(f"{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}")
     if source := getattr(build, "paper", None):
         print(f"\nPaper: {source.title}, {source.reference}; provenance: {source.provenance}")
-    print(f"\n{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    print(f"\n{objective}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""All methods, by name. A method with parts of its own has its own file; the others share `compositions`.
+"""All methods, by name: a file for each kind.
 
 `tokenpo.methods.hapo(beta=0.5)` and `tokenpo.method("hapo", beta=0.5)` are the same. Plain imports let an editor
 complete names and options; every list of methods has the order of the imports.
@@ -19,71 +19,49 @@ from .signature import check_options
 from .signature import options_of as options_of
 
 # isort: off
-from .compositions import grpo as grpo, dr_grpo as dr_grpo, dapo as dapo, gspo as gspo, gspo_token as gspo_token
+from .baselines import grpo as grpo, dr_grpo as dr_grpo, dapo as dapo, gspo as gspo, gspo_token as gspo_token
 from .cov import clip_cov as clip_cov, kl_cov as kl_cov
 from .tepo import tepo as tepo, tepo_v1 as tepo_v1
 from .gtpo import gtpo as gtpo, grpo_s as grpo_s
-from .compositions import tr_grpo as tr_grpo
+from .tr_grpo import tr_grpo as tr_grpo
 from .hapo import hapo as hapo
-from .adv_reweight import adv_reweight as adv_reweight
-from .compositions import cispo as cispo
-from .gmpo import gmpo as gmpo
-from .sapo import sapo as sapo
-from .aspo import aspo as aspo
-from .compositions import archer as archer
-from .ce_gppo import ce_gppo as ce_gppo
-from .dppo import dppo_tv as dppo_tv, dppo_kl as dppo_kl
-from .forking_tokens import forking_tokens as forking_tokens
-from .stapo import stapo as stapo
-from .edge_grpo import edge_grpo as edge_grpo
-from .rloo import rloo as rloo
-from .reinforce_pp import reinforce_pp as reinforce_pp, reinforce_pp_baseline as reinforce_pp_baseline
-from .raft import raft as raft, raft_pp as raft_pp, reinforce_rej as reinforce_rej
-from .gpg import gpg as gpg
-from .opo import opo as opo
-from .sent import sent as sent
-from .token_efficient import s_grpo as s_grpo
-from .adv_reweight import lopti as lopti
-from .ha_dw import ha_dw as ha_dw
-from .skywork_entropy import skywork_entropy as skywork_entropy
-from .aer import aer as aer
-from .token_efficient import t_spmo as t_spmo
-from .contrib.tw_grpo import tw_grpo as tw_grpo
-from .contrib.nthr import nthr as nthr
-from .contrib.thr import thr as thr
-from .contrib.arm import arm as arm
-from .grpo_passk import grpo_passk as grpo_passk
-from .maxrl import maxrl as maxrl
-from .hmpo import hmpo as hmpo
-from .topr import topr as topr
-from .compositions import luspo as luspo
-from .vespo import vespo as vespo
-from .dhpo import dhpo as dhpo
-from .egspo import egspo as egspo
-from .compositions import vineppo as vineppo
-from .spo import spo as spo
-from .contrib.ospo import ospo as ospo
-from .compositions import opsm as opsm
-from .contrib.igrpo import igrpo as igrpo
-from .rollout_is import rollout_is as rollout_is
-from .prime_rl import prime_rl as prime_rl
-from .dro import dro as dro
-from .m2po import m2po as m2po, m2po_rollout as m2po_rollout
-from .fipo import fipo as fipo
-from .real import real as real
-from .gdpo import gdpo as gdpo
-from .contrib.otb import otb as otb
-from .mt_grpo import mt_grpo as mt_grpo
-from .gigpo import gigpo as gigpo
-from .remax import remax as remax
-from .compositions import eb_cispo as eb_cispo
-from .ppo import ppo as ppo, vapo as vapo
-from .rto import rto as rto
-from .opd import opd as opd
-from .gkd import gkd as gkd
-from .rlsd import rlsd as rlsd
-from .sdar import sdar as sdar
-from .sdpo import sdpo as sdpo
+from .probability import adv_reweight as adv_reweight
+from .clipping import cispo as cispo
+from .responses import gmpo as gmpo
+from .clipping import sapo as sapo, aspo as aspo
+from .entropy import archer as archer
+from .clipping import ce_gppo as ce_gppo
+from .regions import dppo_tv as dppo_tv, dppo_kl as dppo_kl
+from .entropy import forking_tokens as forking_tokens
+from .probability import stapo as stapo
+from .entropy import edge_grpo as edge_grpo
+from .advantages import rloo as rloo, reinforce_pp as reinforce_pp, reinforce_pp_baseline as reinforce_pp_baseline
+from .advantages import raft as raft, raft_pp as raft_pp, reinforce_rej as reinforce_rej, gpg as gpg, opo as opo
+from .entropy import sent as sent
+from .segments import s_grpo as s_grpo
+from .probability import lopti as lopti
+from .rewards import ha_dw as ha_dw
+from .entropy import skywork_entropy as skywork_entropy, aer as aer
+from .segments import t_spmo as t_spmo
+from .contrib.weights import tw_grpo as tw_grpo, nthr as nthr, thr as thr, arm as arm
+from .rewards import grpo_passk as grpo_passk, maxrl as maxrl, hmpo as hmpo
+from .responses import topr as topr, luspo as luspo, vespo as vespo, dhpo as dhpo
+from .entropy import egspo as egspo
+from .segments import vineppo as vineppo, spo as spo
+from .contrib.credit import ospo as ospo
+from .responses import opsm as opsm
+from .contrib.credit import igrpo as igrpo
+from .regions import rollout_is as rollout_is, prime_rl as prime_rl
+from .clipping import dro as dro
+from .regions import m2po as m2po, m2po_rollout as m2po_rollout
+from .clipping import fipo as fipo
+from .responses import real as real
+from .rewards import gdpo as gdpo
+from .contrib.credit import otb as otb
+from .segments import mt_grpo as mt_grpo, gigpo as gigpo
+from .advantages import remax as remax, eb_cispo as eb_cispo
+from .critics import ppo as ppo, vapo as vapo, rto as rto
+from .teachers import opd as opd, gkd as gkd, rlsd as rlsd, sdar as sdar, sdpo as sdpo
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}

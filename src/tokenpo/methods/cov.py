@@ -1,16 +1,4 @@
-"""Clip-Cov and KL-Cov (section 4): weaken the update of the few tokens that make entropy collapse.
-
-    cov_t = (A_t − mean A)(lp_t − mean lp)      over all tokens of the optimiser step, current lp
-    Clip-Cov: among tokens that are not clipped and have cov_low < cov < cov_high, a uniformly random
-              max(1, int(fraction · n)) get weight 0; the denominator stays
-    KL-Cov:   J = 1/Σ|o_i| Σ r_it A_i, without a clip; the max(1, int(fraction · n)) tokens with the largest cov
-              pay coef · |lp − lp_old|
-
-Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their 7B
-run; 2e-4 for 32B).
-Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
-KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats; two engines may differ by that.
-"""
+"""Clip-Cov and KL-Cov: weaken the update of the few tokens that make entropy collapse."""
 
 import math
 from typing import Annotated
@@ -31,6 +19,19 @@ PAPER = Paper(
     "2505.22617",
     "code",
     code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
+    about="""
+        cov_t = (A_t − mean A)(lp_t − mean lp)      over all tokens of the optimiser step, current lp
+        Clip-Cov: among tokens that are not clipped and have cov_low < cov < cov_high, a uniformly random
+                  max(1, int(fraction · n)) get weight 0; the denominator stays
+        KL-Cov:   J = 1/Σ|o_i| Σ r_it A_i, without a clip; the max(1, int(fraction · n)) tokens with the largest cov
+                  pay coef · |lp − lp_old|      (section 4)
+
+    Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their
+    7B run; 2e-4 for 32B).
+    Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
+    KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats; two engines may differ by
+    that.
+    """,
 )
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 

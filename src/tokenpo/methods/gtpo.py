@@ -1,21 +1,4 @@
-"""GTPO and GRPO-S: rewards shaped by entropy, per token and per response.
-
-A group's rollouts are n right ones, O⁺, and m wrong ones, O⁻. H is the old policy's entropy. At position t, d_t of O⁺
-and h_t of O⁻ are alive (not yet finished).
-    GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt      O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
-    GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄                    O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹,   H̄ = mean_t H
-    GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
-    GRPO-S   A = r̂ normalised over the group; ratio w_i = mean_t r_it (arithmetic), clip, mean over responses
-Law: at every t, the r̃ of those alive in O⁺ sum to (a1 + a2) d_t, those in O⁻ to −(a1 + a2) h_t.
-
-Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a polarity
-has a 0 for every token of the other set, which keeps right tokens positive; "own_set", the literal reading, makes the
-mean advantage of right tokens 0; "pooled" puts both polarities together. scope "group" follows the formulas, "batch"
-what the authors say they run.
-Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity has no
-gradient and is in no collection. This is not the trajectory-based GTPO of 2508.03772.
-Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
-"""
+"""GTPO and GRPO-S: rewards shaped by entropy, per token and per response."""
 
 from typing import Annotated, Literal
 
@@ -25,16 +8,39 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
-from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, GroupOverlong, SequenceMean, TokenMean
-from ..core.parts.credit import by_group
-from ..core.parts.surrogate import ArithmeticSequence, GeometricSequence
+from ..core.parts.aggregate import SequenceMean, TokenMean
+from ..core.parts.credit import GroupAdvantage, GroupOverlong, by_group
+from ..core.parts.part import CreditStage
+from ..core.parts.surrogate import ArithmeticSequence, Clip, FixedBounds, GeometricSequence
 from ..core.ranges import NOT_NEGATIVE, NotNegative, Positive, Range, limit
 from ..core.types import Rollouts
 from .options import GroupPenalty, High, Low, Threshold
 from .paper import Paper
 
 PAPER = Paper(
-    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", "2508.04349", "paper", version="v6"
+    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy",
+    "2508.04349",
+    "paper",
+    version="v6",
+    about="""
+    A group's rollouts are n right ones, O⁺, and m wrong ones, O⁻. H is the old policy's entropy. At position t, d_t of
+    O⁺ and h_t of O⁻ are alive (not yet finished).
+        GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
+                 O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
+        GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄,   H̄ = mean_t H
+                 O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹
+        GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
+        GRPO-S   A = r̂ normalised over the group; ratio w_i = mean_t r_it (arithmetic), clip, mean over responses
+    Law: at every t, the r̃ of those alive in O⁺ sum to (a1 + a2) d_t, those in O⁻ to −(a1 + a2) h_t.
+
+    Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a
+    polarity has a 0 for every token of the other set, which keeps right tokens positive; "own_set", the literal
+    reading, makes the mean advantage of right tokens 0; "pooled" puts both polarities together. scope "group" follows
+    the formulas, "batch" what the authors say they run.
+    Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity has
+    no gradient and is in no collection. This is not the trajectory-based GTPO of 2508.03772.
+    Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
+    """,
 )
 FLOOR = 1e-8
 

@@ -1,24 +1,4 @@
-"""HAPO: heterogeneous adaptive policy optimisation, in four parts that follow the entropy of each token.
-
-    ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
-    (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
-    (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
-    (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
-    (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
-    J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
-
-The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
-Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
-Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
-over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size). sign="released"
-divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
-+1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group whose rewards lie far
-from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are those at T, not at T_t, as
-in the authors' code; the setting rollout.correction can correct for the difference. DAPO's dynamic sampling and
-overlong penalty are settings of the engine.
-Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
-Reductions: all four off is DAPO with GRPO's clip.
-"""
+"""HAPO: heterogeneous adaptive policy optimisation."""
 
 from typing import Annotated, Literal
 
@@ -27,9 +7,12 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.parts import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
+from ..core.parts.aggregate import TokenMean
+from ..core.parts.credit import GroupAdvantage
+from ..core.parts.part import CreditStage, Weight
 from ..core.parts.selection import CurrentEntropyScore, OldEntropyScore
-from ..core.parts.temperature import Heat
+from ..core.parts.surrogate import Bounds, Clip, FixedBounds
+from ..core.parts.temperature import AdaptiveTemperature, Heat
 from ..core.ranges import SHARE, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust
 from .options import Dual, OfPolicy
@@ -115,7 +98,27 @@ def hapo(
         Literal["tokens", "released"], "where |A| ≥ 5 is tested: at tokens, or at padding of reward 0 too"
     ] = "tokens",
 ) -> Objective:
-    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token."""
+    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token.
+
+        ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
+        (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
+        (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
+        (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
+        (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
+        J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
+
+    The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
+    Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
+    Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current
+    policy over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size).
+    sign="released" divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least
+    uncertain token gets +1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group
+    whose rewards lie far from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are
+    those at T, not at T_t, as in the authors' code; the setting rollout.correction can correct for the difference.
+    DAPO's dynamic sampling and overlong penalty are settings of the engine.
+    Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
+    Reductions: all four off is DAPO with GRPO's clip.
+    """
     released = sign == "released"
     kind = {"old": OldEntropyScore, "current": CurrentEntropyScore}[entropy]
     score = kind(quantile, released)

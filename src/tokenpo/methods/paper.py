@@ -32,6 +32,7 @@ class Paper:
             package; several are divided by "; ".
         version: the version the formulas belong to, "" where one text serves all.
         later: (version, identifier) of a version that appeared under an identifier of its own.
+        about: what its methods share: formula, defaults, departures. It stands in the docstring of each.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Paper:
     code: str = ""
     version: str = ""
     later: tuple[str, str] | None = None
+    about: str = ""
 
     @property
     def reference(self) -> str:
@@ -66,5 +68,5 @@ class Paper:
             return dataclasses.replace(objective, name=name) if isinstance(objective, Objective) else objective
 
         checked.paper = self  # type: ignore[attr-defined]
-        checked.__doc__ = documented(build)
+        checked.__doc__ = documented(build, self.about)
         return checked

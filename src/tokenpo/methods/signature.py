@@ -89,10 +89,11 @@ def check_options(owner: str, given: Mapping[str, object], build: Callable[..., 
             raise UnknownName(f"{kind}{owner} has no option {option!r}; {nearest(option, known)}")
 
 
-def documented(build: Callable[..., object]) -> str | None:
-    """The docstring of a builder, plus an Args section for the options whose annotations carry words."""
+def documented(build: Callable[..., object], about: str = "") -> str | None:
+    """The docstring of a builder, `about` and an Args section for the options whose annotations carry words."""
     lines = [f"    {name}: {option.line}." for name, option in options_of(build).items() if option.words]
-    return "\n".join([inspect.cleandoc(build.__doc__ or ""), "", "Args:", *lines, ""]) if lines else build.__doc__
+    pieces = [inspect.cleandoc(build.__doc__ or ""), *([inspect.cleandoc(about)] if about else [])]
+    return "\n".join(["\n\n".join(pieces), "", "Args:", *lines, ""]) if lines else "\n\n".join(pieces)
 
 
 def _parameters(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]:

@@ -1,23 +1,4 @@
-"""TEPO: sequence-likelihood ratio with token-level aggregation; v2 masks a KL on collapsing tokens.
-
-The papers' bodies could not be read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
-
-    s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
-    v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
-    v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
-
-Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the
-alternative), beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
-The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the old
-and the current policy, rounding decides there which entropy is lower: this hardly changes k3, whose gradient is as
-small as the rounding, but it changes k1, whose gradient is 1. "analytic" takes the exact sign of the entropy change of
-one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old policy has no
-gradient at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise of the sampled
-token, −lp < −lp_ref, because no engine provides the reference's entropies: with kl_target="reference" it acts on the
-first update too, once the policy has left the reference.
-Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
-"""
+"""TEPO: sequence-likelihood ratio with token-level aggregation; v2 masks a KL on collapsing tokens."""
 
 from typing import Annotated, Literal
 
@@ -25,8 +6,11 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.ratio import log_ratio
-from ..core.parts import Clip, FixedBounds, GeometricToken, GroupAdvantage, Part, Penalty, TokenMean
+from ..core.parts.aggregate import TokenMean
+from ..core.parts.credit import GroupAdvantage
+from ..core.parts.part import Part, Penalty
 from ..core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, Estimator
+from ..core.parts.surrogate import Clip, FixedBounds, GeometricToken
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
 from .options import High, Low
@@ -39,6 +23,25 @@ PAPER = Paper(
     "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
     version="v1",
     later=("v2", "2604.12736"),
+    about="""
+    The papers' bodies could not be read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
+
+        s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
+        v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
+        v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
+
+    Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the
+    alternative), beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
+    The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
+    after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the
+    old and the current policy, rounding decides there which entropy is lower: this hardly changes k3, whose gradient is
+    as small as the rounding, but it changes k1, whose gradient is 1. "analytic" takes the exact sign of the entropy
+    change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old
+    policy has no gradient at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise
+    of the sampled token, −lp < −lp_ref, because no engine provides the reference's entropies: with
+    kl_target="reference" it acts on the first update too, once the policy has left the reference.
+    Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
+    """,
 )
 
 

@@ -5,7 +5,7 @@ import pytest
 import tokenpo
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.core.negotiation import negotiate
-from tokenpo.methods.contrib.igrpo import Drafts
+from tokenpo.methods.contrib.credit import Drafts
 
 
 def test_the_second_prompt_of_text_and_of_messages() -> None:

@@ -9,7 +9,7 @@ import torch
 from tokenpo.base.errors import OutOfRange
 from tokenpo.core.parts import GroupAdvantage
 from tokenpo.core.types import Rollouts
-from tokenpo.methods.contrib.ospo import Coalitions, SegmentShare, owen_weights
+from tokenpo.methods.contrib.credit import Coalitions, SegmentShare, owen_weights
 
 SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (5, 2), (5, 3), (4, 4)]
 

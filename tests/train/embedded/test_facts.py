@@ -10,9 +10,7 @@ import tokenpo
 from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
 from tokenpo.cli.view import SilentView
 from tokenpo.core.head.softmax import wide
-from tokenpo.methods.contrib.arm import PromptLogprob
-from tokenpo.methods.contrib.nthr import Influence
-from tokenpo.methods.contrib.tw_grpo import GroupDivergence
+from tokenpo.methods.contrib.weights import GroupDivergence, Influence, PromptLogprob
 from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
 from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
 from tokenpo.train.run import supplied as sampler

@@ -18,7 +18,7 @@ from ...core.parts import Continuations
 from ...core.request_temperature import TemperatureRule
 from ...core.seeds import keyed_seed
 from ...core.types import TAUGHT, Policy, Rollouts
-from ...methods.contrib.igrpo import Drafts
+from ...methods.contrib.credit import Drafts
 from ...records import Tracer
 from ..models import LanguageModel, Sampling, require_room
 from ..models.score import has_plain_head

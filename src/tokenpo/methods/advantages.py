@@ -1,0 +1,319 @@
+"""Plain rewards, and advantages over the mean of a group or a batch."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ..core.facts import Fact
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.ops.masked import whiten
+from ..core.parts.aggregate import SequenceMean, TokenMean
+from ..core.parts.credit import GroupAdvantage, ShrunkAdvantage
+from ..core.parts.part import CreditStage, Sampler, Supplied
+from ..core.parts.penalties import K2, ReferenceKl
+from ..core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood
+from ..core.ranges import NotNegative
+from ..core.types import Rollouts
+from .options import Ceiling, Floor, High, Low
+from .paper import VERL, Paper
+
+
+class LeaveOneOut(CreditStage):
+    """R_i minus the mean reward of the other responses of its group."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        centred = GroupAdvantage(std=False).of(groups, (rollouts.reward + bonus).double())
+        size = groups.size()
+        return (centred * size / (size - 1).clamp(min=1))[:, None].expand(rollouts.mask.shape)
+
+
+@Paper(
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    "2402.14740",
+    "code",
+    code=VERL,
+)
+def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The advantage is the reward minus the mean of the group's other rewards.
+
+        A_i = R_i − mean_{j ≠ i in g} R_j = n/(n−1) · (R_i − mean_g R)
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    The baseline does not depend on the response it is subtracted from, so the gradient is unbiased.
+    Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers RLOO as an estimator.
+    Departures: the paper's loss is the unclipped policy gradient of whole sequences. A group of one has advantage 0;
+    the framework keeps its reward.
+    Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.
+    """
+    return Objective(LeaveOneOut(), Clip(FixedBounds(low, high)), TokenMean())
+
+
+REINFORCE_PP = Paper(
+    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
+    "2501.03262",
+    "code",
+    "the k2 estimator of the baseline variant is second-hand",
+    code=f"{VERL}; OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
+    about="""
+        whiten(x) = (x − mean x) / √(var x + 1e-8),   mean and variance (ddof 1) over all tokens of the batch
+        REINFORCE++           A_it = whiten(R_i − beta Σ_{s ≥ t} (lp_old − lp_ref)_is)
+        REINFORCE++-baseline  A_it = whiten(R_i − mean_g R),   and the loss adds beta · k2(π_ref/π)
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
+
+    Defaults: clip 0.2/0.2, discount 1 (code); beta = 0, as everywhere here for verifiable rewards. That the baseline
+    variant takes k2 is second-hand.
+    Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance, at
+    least 1e-8. Equal rewards give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework keeps its
+    reward. Whitening gives a group of equal rewards, x = 0, an advantage where the batch's mean is not 0.
+    Reductions: none to GRPO: the group's deviation is not divided by.
+    """,
+)
+
+
+class WhitenedReturn(CreditStage):
+    """The reward less beta times the KL still to come at each token, whitened over the tokens of the batch."""
+
+    across_groups = True
+    beta: NotNegative = 0.0
+
+    @property
+    def reads(self) -> set[str]:
+        return {"ref_logprob"} if self.beta else set()
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        reward = (rollouts.reward + bonus).double()[:, None].expand(rollouts.mask.shape)
+        if self.beta:
+            kl = (rollouts.old_logprob - rollouts.need("ref_logprob")).double()
+            reward = reward - self.beta * kl.flip(1).cumsum(1).flip(1)
+        return whiten(reward, rollouts.mask)
+
+
+class WhitenedBaseline(CreditStage):
+    """The reward less its group's mean, whitened over the tokens of the batch."""
+
+    across_groups = True
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        centred = GroupAdvantage(std=False).of(groups, (rollouts.reward + bonus).double())
+        return whiten(centred[:, None].expand(rollouts.mask.shape), rollouts.mask)
+
+
+@REINFORCE_PP
+def reinforce_pp(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the reward; 0 needs none"] = 0.0,
+) -> Objective:
+    """Normalises returns over all tokens of the batch, without groups."""
+    return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
+
+
+@REINFORCE_PP
+def reinforce_pp_baseline(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[NotNegative, "coefficient of the k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
+) -> Objective:
+    """Takes the group's mean as the baseline and the batch's deviation as the scale."""
+    penalties = (ReferenceKl(beta, K2()),) if beta else ()
+    return Objective(WhitenedBaseline(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)
+
+
+class Greedy(Supplied):
+    """The reward of a greedy response to the prompt."""
+
+    gives = "baseline"
+    fact = Fact("the reward of a greedy response to the prompt", shape="[N]")
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        return sampler.greedy(rollouts)
+
+
+class OverBaseline(CreditStage):
+    """R_i − b_i."""
+
+    by: Greedy = Greedy()
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        advantage = (rollouts.reward + bonus).double() - rollouts.need("baseline").double()
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+
+@Paper(
+    "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for Aligning Large Language Models",
+    "2310.10505",
+    "code",
+    "a framework's estimator was read, not the authors' code",
+    code=VERL,
+)
+def remax(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The advantage is the reward minus that of a greedy response.
+
+        A_i = R_i − b_i,   b_i = R(greedy response to the prompt of i)      (`baseline`)
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    The baseline does not depend on the response, so the gradient is unbiased, and a group of one learns.
+    Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers ReMax as an estimator.
+    Departures: the paper's loss is the unclipped policy gradient of whole sequences, of one response to a prompt.
+    Rewards of single tokens are not read: every token gets the whole reward of its response.
+    Reductions: where b is the mean of the group's rewards it is Dr. GRPO's advantage.
+    Note: the greedy response costs sampled tokens: `continued_tokens` of a run counts them.
+    """
+    return Objective(OverBaseline(), Clip(FixedBounds(low, high)), TokenMean())
+
+
+class RescaledAdvantage(CreditStage):
+    """(R − mean_g) · B / (B − M), M counting the responses in groups of equal rewards."""
+
+    across_groups = True
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = (rollouts.reward + bonus).double()
+        teaching = groups.varied(reward).sum().clamp(min=1)
+        advantage = GroupAdvantage(std=False).of(groups, reward) * groups.valid.sum() / teaching
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+
+@Paper(
+    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning",
+    "2504.02546",
+    "code",
+    code="AMAP-ML/GPG@e096da8:open-r1/src/open_r1/gpg_trainer.py; "
+    "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
+)
+def gpg(
+    *, sequence_mean: Annotated[bool, "take the mean of response means, not the mean over all tokens"] = False
+) -> Objective:
+    """The plain policy gradient of group advantages, without ratio, clip or deviation.
+
+        A_i = (R_i − mean_g R) · B / (B − M)
+        J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+
+    B responses, M of them in groups whose rewards are all equal: their gradient is 0, and the others make up for it.
+    Defaults: the token mean of the paper.
+    Departures: the authors' trees for mathematics (open-r1, open-rs) take the token mean, those for vision (R1-V,
+    Visual-RFT, VisualThinker-R1-Zero) the mean of response means: sequence_mean=True. There `adjust_gd` switches the
+    factor on and a division by std_g + 1e-4 off. One framework takes the responses with a reward other than 0 for B −
+    M. There is no importance ratio: after the first update on a rollout batch the gradient is that of an old sample.
+    Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token
+    mean.
+    """
+    return Objective(RescaledAdvantage(), LogLikelihood(), SequenceMean() if sequence_mean else TokenMean())
+
+
+class LengthWeighted(CreditStage):
+    """The reward less the group's mean reward, in which a response counts as often as it has tokens."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = (rollouts.reward + bonus).double()
+        baseline = groups.mean_std(reward, weight=rollouts.mask.sum(1))[0]
+        advantage = torch.where(groups.varied(reward), reward - baseline, 0.0)
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+
+@Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "code", code=VERL)
+def opo() -> Objective:
+    """The plain policy gradient with the group's mean reward, weighted by length, as the baseline.
+
+        A_i = R_i − Σ_{j in g} |o_j| R_j / Σ_{j in g} |o_j|
+        J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+
+    The baseline of least variance weighs by the gradient's squared norm, which is taken to grow with the response's
+    length.
+    Defaults: no options: exact on-policy training has no clip.
+    Departures: a group of one learns nothing; the code that was read uses its reward as the advantage. The token mean
+    is a framework's. There is no importance ratio for further updates on a rollout batch.
+    Reductions: with equal lengths the advantage is Dr. GRPO's.
+    """
+    return Objective(LengthWeighted(), LogLikelihood(), TokenMean())
+
+
+RAFT = Paper(
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce",
+    "2504.11343",
+    "code",
+    code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
+    about="""
+        RAFT           A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+        RAFT++         A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+        Reinforce-Rej  A_i = R_i where the rewards of the group differ, 0 elsewhere;   J as in RAFT++
+
+    RAFT has no baseline: a group of equal rewards teaches too, and all rewards ≤ 0 teach nothing. Reinforce-Rej is the
+    paper's finding: what helps GRPO is that groups of equal rewards teach nothing, not the normalisation. The
+    denominators count all tokens, those of wrong responses and rejected groups too.
+    Defaults: clip 0.2/0.2 (code). Rejection with rewards 0 and 1 teaches right responses alone; −1 and 1 make wrong
+    ones count.
+    Departures: in Reinforce-Rej a group of one learns nothing; the authors' code keeps its reward. Their scripts add a
+    k3 divergence of 0.001 from the reference, and their framework a dual clip of 3 for negative rewards; none here.
+    Reductions: at lp = lp_old RAFT and RAFT++ have the same gradient. With rewards 0 and 1 and mixed groups only
+    Reinforce-Rej is RAFT++.
+    """,
+)
+
+
+class PositiveReward(CreditStage):
+    """max(R, 0), whatever the group."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        return (rollouts.reward + bonus).clamp(min=0)[:, None].expand(rollouts.mask.shape)
+
+
+class MixedReward(CreditStage):
+    """The reward in groups whose rewards differ, 0 in the others."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        # The rewards before shaping: a length penalty must not make a group mixed.
+        mixed = Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)
+        return torch.where(mixed, rollouts.reward + bonus, 0.0)[:, None].expand(rollouts.mask.shape)
+
+
+@RAFT
+def raft() -> Objective:
+    """Log-likelihood of right responses, weighted by their reward."""
+    return Objective(PositiveReward(), LogLikelihood(), TokenMean())
+
+
+@RAFT
+def raft_pp(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """RAFT with an importance ratio and its clip."""
+    return Objective(PositiveReward(), Clip(FixedBounds(low, high)), TokenMean())
+
+
+@RAFT
+def reinforce_rej(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The reward itself is the advantage, in groups that hold right and wrong responses."""
+    return Objective(MixedReward(), Clip(FixedBounds(low, high)), TokenMean())
+
+
+@Paper(
+    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards",
+    "2511.03710",
+    "own",
+    "the idea of the baseline is the paper's, whose abstract was read; estimate, surrogate and choice are ours",
+)
+def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
+    """Shrinks the group's baseline toward the mean of other prompts; the importance weight is clipped and detached.
+
+        V_i = ((n−1) · mean of the group's others + κ · mean of the other groups) / (n − 1 + κ)
+        κ   = Σ_i (R_i − mean_g)²/(N − K) / between;   between = variance of the K group means − within · mean_g 1/n_g
+        A_i = (R_i − V_i) / (std of the batch + 1e-6)
+        J = 1/Σ|o_i| Σ_i Σ_t sg[clip(r_it, 1−low, 1+high)] · A_i · lp_it
+
+    Where prompts differ by no more than chance (between ≤ 0), V is the mean of the other groups; where they differ
+    much, V is nearly RLOO's. A group with only wrong responses still has negative advantages where other prompts earn
+    more.
+    Defaults: high 2.0, so that a token weighs at most 3; low 1.0, which leaves the lower side open. Both were chosen,
+    with the parts, among 16 candidates by a rule written down before (docs/results.md).
+    EBPO (2602.05165) shrinks toward a mean that it remembers over batches; this method remembers nothing.
+    Reductions: with one group in the batch the credit is RLOO's over the deviation; at lp = lp_old the gradient is the
+    plain policy gradient's.
+    """
+    return Objective(ShrunkAdvantage(), DetachedClip(FixedBounds(low, high)), TokenMean())

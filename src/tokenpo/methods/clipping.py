@@ -1,0 +1,320 @@
+"""Other clips of the token's ratio to the old policy."""
+
+import math
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.ops.ratio import k2
+from ..core.parts.aggregate import SequenceMean, TokenMean
+from ..core.parts.credit import GroupAdvantage
+from ..core.parts.part import Penalty, SurrogateStage
+from ..core.parts.selection import HighInResponse
+from ..core.parts.surrogate import (
+    Bounds,
+    Clip,
+    DetachedClip,
+    FixedBounds,
+    LogLikelihood,
+    Ratio,
+    SelectedBounds,
+    TokenRatio,
+    nowhere,
+)
+from ..core.parts.weights import BatchWeight
+from ..core.ranges import AboveOne, AboveZero, NotNegative, Positive, Share, at_least, limit, require
+from ..core.types import Batch, Trust
+from .options import Ceiling, DualOfScripts, Floor, High, Low, OfPolicy, OfResponse
+from .paper import TRL, VERL, Paper
+
+
+@Paper(
+    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
+    "2506.13585",
+    "code",
+    code=f"{VERL}; {TRL}",
+)
+def cispo(
+    *,
+    high: Ceiling = 0.28,
+    low: Floor = 1.0,
+    absolute: Annotated[bool, "`high` is the cap itself, ratio ≤ high, which is ≥ 1"] = False,
+) -> Objective:
+    """The importance weight is clipped and detached, so every token keeps a gradient.
+
+        c_it = clip(r_it, 1−low, 1+high)   (section 3.1)
+        J = 1/Σ|o_i| Σ_i Σ_t sg[c_it] · A_i · lp_it
+
+    Defaults: high 0.28 is a framework's, the paper tunes it; low 1.0 leaves the lower side open, as the paper does.
+    With absolute=True the cap is `high` itself, the way some frameworks write it (1 + high and high are easily
+    confused).
+    Departures: the group's deviation has ddof 1 and eps 1e-6, as everywhere here.
+    Reductions: at lp = lp_old the gradient is DAPO's.
+    """
+    if absolute:
+        require("cispo", "high", high, limit(1).because("as absolute=True makes it the cap itself"))
+    return Objective(GroupAdvantage(), DetachedClip(FixedBounds(low, high - 1 if absolute else high)), TokenMean())
+
+
+class SoftGate(SurrogateStage):
+    """4/tau · sigmoid(tau (r − 1)) · A."""
+
+    own_slope = True
+    tau_pos: Positive
+    tau_neg: Positive
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio, advantage = TokenRatio()(batch), batch.credit.advantage
+        tau = torch.where(advantage > 0, ratio.new_tensor(self.tau_pos), ratio.new_tensor(self.tau_neg))
+        gate = 4 / tau * (1 - (tau * (1 - ratio)).sigmoid())
+        return Trust(gate * advantage, ratio, 0.0, math.inf, nowhere(batch))
+
+
+@Paper("Soft Adaptive Policy Optimization", "2511.20347", "code", code=f"{VERL}; {TRL}")
+def sapo(
+    *,
+    tau_pos: Annotated[Positive, "steepness of the gate for positive advantages"] = 1.0,
+    tau_neg: Annotated[Positive, "steepness of the gate for the other advantages"] = 1.05,
+) -> Objective:
+    """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off.
+
+        f_it = 4/tau · sigmoid(tau (r_it − 1)),   tau = tau_pos where A_i > 0, tau_neg elsewhere
+        J = 1/N Σ_i 1/|o_i| Σ_t f_it A_i
+
+    Defaults: tau_pos 1.0, tau_neg 1.05 (code): wrong tokens fade a little faster.
+    Departures: the gate is evaluated as 4/tau · (1 − sigmoid(tau (1 − r))): the same number, whose gradient does not
+    vanish by rounding at large ratios.
+    Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
+    """
+    return Objective(GroupAdvantage(), SoftGate(tau_pos, tau_neg), SequenceMean())
+
+
+class Asymmetric(SurrogateStage):
+    """min(1/r, dual) A for A ≥ 0 and min(r, dual) A for A < 0 inside the bounds; no gradient outside them."""
+
+    own_slope = True
+    bounds: Bounds
+    dual: AboveOne
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio, advantage = TokenRatio()(batch), batch.credit.advantage
+        lower, upper = self.bounds(batch)
+        still, negative = ratio.detach(), advantage < 0
+        outside = torch.where(negative, still < lower, still > upper)
+        kept = torch.where(negative, still.clamp(min=lower), 1 / still.clamp(max=upper))
+        weighted = kept.clamp(max=self.dual) * advantage
+        # sg[weight] A r / sg[r] has the value of the weight, and a slope in r inside the bounds.
+        value = weighted * torch.where(outside, 1.0, ratio / still)
+        return Trust(value, ratio, lower, upper, outside & advantage.bool())
+
+
+@Paper(
+    "ASPO: Asymmetric Importance Sampling Policy Optimization",
+    "2510.06062",
+    "code",
+    code="wizard-III/Archer2.0@b08d963:verl/trainer/ppo/core_algos.py; "
+    "wizard-III/Archer2.0@b08d963:verl/workers/actor/dp_actor.py",
+)
+def aspo(
+    *,
+    low_eps: Annotated[Share, "clip of tokens with low entropy"] = 0.2,
+    high_eps: Annotated[Share, "clip of tokens with high entropy"] = 0.4,
+    quantile: OfResponse = 0.8,
+    dual: Annotated[AboveOne, "largest weight of a gradient"] = 3.0,
+    entropy: OfPolicy = "old",
+) -> Objective:
+    """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high.
+
+        e_it = high_eps where H_it > the quantile of its response, low_eps elsewhere
+        A > 0: c = min(1/r, dual), no gradient where r > 1 + e
+        A < 0: c = min(r, dual),   no gradient where r < 1 − e
+        J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
+
+    The usual ratio strengthens most the right tokens that are already likely; its inverse strengthens those that lag.
+    A token beyond `dual` keeps a gradient with that weight, unlike under the usual dual clip.
+    Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
+    Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
+    The quantile is nearest-rank, theirs interpolates. Beyond `dual` the value is dual · A, theirs dual · A · lp; the
+    gradient is the same.
+    Reductions: at lp = lp_old the gradient is DAPO's.
+    """
+    high, low = FixedBounds(high_eps, high_eps), FixedBounds(low_eps, low_eps)
+    bounds = SelectedBounds(HighInResponse(quantile, entropy == "current"), high, low)
+    return Objective(GroupAdvantage(), Asymmetric(bounds, dual), TokenMean())
+
+
+class GradientPreserving(SurrogateStage):
+    """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient; at
+    least `dual` · A where A < 0 (dual clip, off with None)."""
+
+    own_slope = True
+    bounds: FixedBounds
+    beta1: NotNegative
+    beta2: NotNegative
+    dual: AboveOne | None = None
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio, advantage = TokenRatio()(batch), batch.credit.advantage
+        lower, upper = self.bounds(batch)
+        still = ratio.detach()
+        below, above = (still < lower) & (advantage < 0), (still > upper) & (advantage > 0)
+        scale = torch.where(below, self.beta1 * lower / still, torch.where(above, self.beta2 * upper / still, 1.0))
+        value, clipped = scale * ratio * advantage, scale == 0
+        if self.dual is not None:
+            least = self.dual * advantage
+            cut = (advantage < 0) & (value.detach() < least)
+            value, clipped = torch.where(cut, least, value), clipped | cut
+        return Trust(value, ratio, lower, upper, clipped)
+
+
+@Paper(
+    "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
+    "2509.20712",
+    "code",
+    code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
+)
+def ce_gppo(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta1: Annotated[NotNegative, "coefficient of wrong tokens below the clip"] = 0.75,
+    beta2: Annotated[NotNegative, "coefficient of right tokens above it"] = 1.0,
+    dual: DualOfScripts = None,
+) -> Objective:
+    """Clipped tokens keep a gradient whose weight is the bound times a coefficient.
+
+        A < 0 and r < 1 − low:   c = beta1 (1 − low)
+        A > 0 and r > 1 + high:  c = beta2 (1 + high)
+        elsewhere:               c = r
+        J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
+
+    Pushing wrong tokens that have become unlikely further down raises the entropy, pushing right ones that have become
+    likely further up lowers it: beta1 and beta2 weigh the two.
+    Defaults: beta1 0.75 and beta2 1 (the authors' 7B script; 0.5 and 1 for 1.5B), clip 0.2/0.2.
+    Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, with 10 in their scripts; the
+    formulas have none, and none is the default.
+    Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
+    """
+    return Objective(GroupAdvantage(), GradientPreserving(FixedBounds(low, high), beta1, beta2, dual), TokenMean())
+
+
+class Regularised(LogLikelihood):
+    """A · lp next to a penalty on the log-ratio, so the batch need not be on-policy."""
+
+    assumes_on_policy = False
+
+
+class ToOld(Penalty):
+    """beta/2 · (lp − lp_old)²."""
+
+    idle_on_policy = True
+    beta: NotNegative
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.beta * k2(Ratio.log(batch))
+
+
+@Paper(
+    "Offline Regularised Reinforcement Learning for Large Language Models Alignment",
+    "2405.19107",
+    "code",
+    "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
+    code=VERL,
+)
+def dro(
+    *, beta: Annotated[NotNegative, "coefficient of half the squared log-ratio to the old policy"] = 0.05
+) -> Objective:
+    """Log-likelihood weighted by the advantage, with a squared penalty on leaving the old policy.
+
+        J = 1/Σ|o_i| Σ_i Σ_t [ A_i lp_it − beta/2 (lp_it − lp_old,it)² ]
+
+    Its gradient is (A_i − beta log r_it) ∇lp_it: the push on a token ends where its log-ratio is A/beta.
+    Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it. The token mean is verl's.
+    Departures: the advantage is GRPO's; the method's is soft, which Tinker leaves to its user and verl to its
+    estimators. Tinker compares with the sampler's log-probabilities and sums over tokens; it names Kimi k1.5
+    (2501.12599) beside the paper. verl's correction for the sampler weighs the square too; here it weighs the first
+    term alone. Log-ratios stay within ±20.
+    Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
+    """
+    surrogate, penalties = (Regularised(), (ToOld(beta),)) if beta else (LogLikelihood(), ())
+    return Objective(GroupAdvantage(), surrogate, TokenMean(), penalties=penalties)
+
+
+# Bounds of the weight of a wrong token whose ratio is beyond the safety.
+_SAFE = 0.8, 1.0
+
+Decay = Annotated[AboveZero, "tokens after which a later token counts half"]
+Least = Annotated[NotNegative, "smallest weight"]
+Most = Annotated[NotNegative, "largest weight"]
+Safety = Annotated[AboveZero, "ratio of a wrong token above which its weight is at most 1"]
+
+
+class FutureWeight(BatchWeight):
+    """exp of the discounted sum of the log-ratios from a token on, bounded; ratios above `dual` count in no sum."""
+
+    idle_on_policy = True
+    decay: Decay
+    least: Least
+    most: Most
+    safety: Safety
+    dual: AboveOne | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(most=at_least(self.least).because("the smallest weight"))
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        x = Ratio.log(batch).detach()
+        ratio = x.exp()
+        moved = masked.keep(x if self.dual is None else torch.where(ratio > self.dual, 0.0, x), batch.mask)
+        weight = discounted(moved, 2 ** (-1 / self.decay)).exp().clamp(self.least, self.most)
+        risky = (batch.credit.advantage < 0) & (ratio > self.safety)
+        return torch.where(risky, weight.clamp(*_SAFE), weight)
+
+
+def discounted(x: Tensor, gamma: float) -> Tensor:
+    """Σ_{k ≥ t} γ^(k−t) x_k of each row [N, T], in steps that double the window."""
+    total, window = x, 1
+    while window < x.shape[1]:
+        ahead = torch.zeros_like(total)
+        ahead[:, :-window] = total[:, window:]
+        total, window = total + gamma**window * ahead, 2 * window
+    return total
+
+
+@Paper(
+    "FIPO",
+    "2603.19835",
+    "code",
+    "a framework's code, whose defaults these are; the paper was not read",
+    code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
+)
+def fipo(
+    *,
+    decay: Decay = 32.0,
+    least: Least = 1.0,
+    most: Most = 1.2,
+    safety: Safety = 4.0,
+    dual: Annotated[AboveOne | None, "dual clip; tokens beyond it count in no weight"] = None,
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """Weighs a token more where the update has made the tokens after it likelier.
+
+        d_it = log r_it, 0 where r_it > dual;   F_it = Σ_{k ≥ t} γ^(k−t) d_ik,   γ = 2^(−1/decay)
+        f_it = clip(exp F_it, least, most);   where A_i < 0 and r_it > safety: clip(f_it, 0.8, 1)
+        J = 1/Σ|o_i| Σ_i Σ_t sg[f_it] · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   dual clip where A_i < 0
+
+    With `least` below 1 a token counts less where the tokens after it have become less likely. k − t counts positions,
+    tool tokens included, where d is 0; the first `decay` positions have half of the total weight.
+    Defaults: decay 32, weights in [1, 1.2], safety 4, no dual clip, clip 0.2/0.2: ms-swift's general settings, as it
+    sets none of them for the method. Its example has dual 10, high 0.28, weights in [0.8, 1.2], safety 3.
+    Departures: the authors' code, read in a fork, has decay 128 and dual 3, and drops responses with more than one
+    token beyond the dual clip, also from the denominator. Log-ratios are bounded to ±20.
+    Reductions: least = most = 1 is DAPO with these bounds. At lp = lp_old all weights are 1.
+    """
+    weight = FutureWeight(decay, least, most, safety, dual)
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), dual=dual), TokenMean(), weights=(weight,))
