@@ -1,7 +1,5 @@
-"""One name for both runners, found by vLLM's own loaders; an interface that moved is one sentence."""
+"""One name for both runners, found by vLLM's own loaders; and what it refuses."""
 
-import dataclasses
-import enum
 import importlib
 import inspect
 import sys
@@ -16,7 +14,6 @@ from torch import Tensor
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.request_temperature import factors
 from tokenpo.hosts.vllm import PROCESSOR
-from tokenpo.hosts.vllm.runners import divide
 from tokenpo.train.models.token_draw import draw
 from vllm_support import flat, heat, oracle, random_logits, settings, stand_in
 
@@ -29,70 +26,20 @@ def test_one_class_serves_both_runners(engine):
     assert issubclass(engine.processor, engine.V1) and issubclass(engine.processor, engine.V2)
 
 
-@pytest.fixture
-def changed(monkeypatch):
-    """Modules like vLLM's, for a test to change, in the place of what is installed."""
-    for name in [name for name in sys.modules if name.startswith("vllm.")]:
-        monkeypatch.delitem(sys.modules, name)
-    made = stand_in.modules()
-    for name, module in made.items():
+def test_a_runner_that_is_not_there_is_no_obstacle(monkeypatch):
+    """In place of what is installed stands what is like vLLM's."""
+    for name in [OURS, *(name for name in sys.modules if name.startswith("vllm."))]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name, module in stand_in.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    # Forgotten again when the test ends.
-    monkeypatch.setitem(sys.modules, OURS, None)
-    del sys.modules[OURS]
-    return made
-
-
-def ours():
-    return importlib.import_module(OURS)
-
-
-def test_a_runner_that_is_not_there_is_no_obstacle(changed, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu.sample.logits_processor", None)
-    only = ours().AdaptiveTemperatureProcessor
+    only = importlib.import_module(OURS).AdaptiveTemperatureProcessor
     assert issubclass(only, stand_in.V1) and not issubclass(only, stand_in.V2)
     assert only(settings(), torch.device("cpu"), False).is_argmax_invariant()
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
     monkeypatch.delitem(sys.modules, OURS)
-    with pytest.raises(
-        Unsupported, match=r"vLLM's logits processors are at neither .*: tokenpo's logits processor ran with"
-    ):
-        ours()
-
-
-def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
-    class Moved(stand_in.V2):
-        def apply(self, logits, ctx, more): ...
-
-    changed["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Moved
-    both = ours().AdaptiveTemperatureProcessor
-    assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
-    sentence = (
-        r"LogitsProcessor.apply has \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with "
-        r"vLLM 0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
-    )
-    with pytest.raises(Unsupported, match=sentence):
-        both(settings(), object())
-
-
-@pytest.mark.parametrize(
-    ("name", "other", "sentence"),
-    [
-        (
-            "BatchUpdate",
-            dataclasses.make_dataclass("Fewer", ["removed"]),
-            r"has \(removed\), not \(removed, added, moved",
-        ),
-        ("MoveDirectionality", enum.Enum("Other", ["BOTH"]), r"MoveDirectionality has \(BOTH\), not \(SWAP\): "),
-        ("MoveDirectionality", None, "MoveDirectionality is gone: tokenpo's"),
-        ("LogitsProcessor", type("Half", (stand_in.V1,), {"update_state": None}), "Processor.update_state is gone: "),
-    ],
-)
-def test_what_is_gone_or_has_other_names_is_named(changed, name, other, sentence):
-    both = ours().AdaptiveTemperatureProcessor
-    setattr(changed["vllm.v1.sample.logits_processor"], name, other)
-    with pytest.raises(Unsupported, match=sentence):
-        both(settings(), torch.device("cpu"), False)
+    with pytest.raises(Unsupported, match=r"vLLM's logits processors are at neither .*: install vLLM 0.31"):
+        importlib.import_module(OURS)
 
 
 # Against vLLM itself.
@@ -341,15 +288,25 @@ def test_a_running_steps_tensors_are_not_overwritten(engine: SimpleNamespace) ->
     assert runner.processor.chosen._on_device[0][0] == 2 and runner.processor.chosen._on_device[1][0] == 0.5
 
 
-def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays() -> None:
+def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays(engine: SimpleNamespace) -> None:
     """Without a heat even a row of NaN keeps its bits; with one, excluded tokens stay excluded, the best stays best."""
     z = random_logits(50, 5)
     z[3], z[5] = torch.nan, -torch.inf
     before, which = z.clone(), torch.tensor([0, 1] * 25)
     which[[3, 5]] = 0
     idle = which == 0
-    got = divide(z, factors(z, which, {1: heat(4)}))
+    got = sys.modules[OURS].divide(z, factors(z, which, {1: heat(4)}))
     assert got is z
     assert torch.equal(bits(z[idle]), bits(before[idle])) and not torch.equal(z[~idle], before[~idle])
     assert torch.equal(z[~idle] == -torch.inf, before[~idle] == -torch.inf)
     assert torch.equal(z[~idle].argmax(-1), before[~idle].argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("named", "temperature", "min_p", "without"),
+    [("temperature 0", 0.0, 0.0, ""), ("min_p = 0.1", 1.0, 0.1, ""), ("without tokenpo_spread", 1.0, 0.0, "spread")],
+)
+def test_a_request_that_contradicts_itself(engine, named: str, temperature: float, min_p: float, without: str) -> None:
+    keys = {key: value for key, value in flat(heat(0)).items() if key != f"tokenpo_{without}"}
+    with pytest.raises(ValueError, match=named):
+        engine.processor.validate_params(engine.SamplingParams(temperature=temperature, min_p=min_p, extra_args=keys))

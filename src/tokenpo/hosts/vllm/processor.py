@@ -1,82 +1,175 @@
-"""The logits processor to name to vLLM, for both of its model runners.
+"""The logits processor to name to vLLM: the adaptive temperature under each of its two model runners.
 
-The two runners take processors of different classes, and vLLM chooses the runner late. So this class inherits from
-both, as far as the installed version has them.
+V1 divides by the temperature and then calls processors, on batch rows that are added, removed and moved. V2 calls
+processors first, on request slots, and then divides. The two take processors of different classes, and vLLM chooses the
+runner late, so this class inherits from both, as far as the installed version has them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
-import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported
-from .runners import V1Rows, V2Slots, check, require_processed
+from ...base.errors import TokenPOError, Unsupported, present
+from ...core.request_temperature import PREFIX, Heat, factors, read
 
 if TYPE_CHECKING:
     from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
+HOMES = ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor")
 
-# Runner -> (its module in vLLM, the interface that we use): all arguments of a method in order; members that a data
-# class or an enumeration must have.
-INTERFACES: dict[type, tuple[str, dict[str, str]]] = {
-    V1Rows: ("vllm.v1.sample.logits_processor", {
-        "LogitsProcessor.__init__": "vllm_config device is_pin_memory",
-        "LogitsProcessor.validate_params": "sampling_params",
-        "LogitsProcessor.apply": "logits",
-        "LogitsProcessor.is_argmax_invariant": "",
-        "LogitsProcessor.update_state": "batch_update",
-        "BatchUpdate": "removed added moved",
-        "MoveDirectionality": "SWAP",
-    }),
-    V2Slots: ("vllm.v1.worker.gpu.sample.logits_processor", {
-        "LogitsProcessor.__init__": "vllm_config req_states",
-        "LogitsProcessor.validate_params": "sampling_params",
-        "LogitsProcessor.add_request": "req_idx sampling_params",
-        "LogitsProcessor.apply_staged_writes": "",
-        "LogitsProcessor.apply": "logits ctx",
-        "LogitsContext": "expanded_idx_mapping idx_mapping_np",
-        "LogitsProcRequestState": "device max_num_reqs",
-    }),
-}  # fmt: skip
+
+class Numbers:
+    """Gives each distinct heat (temperature rule with its numbers) an id from 1 on."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = device
+        self._numbers: dict[Heat, int] = {}
+        self._ready: dict[int, Heat] = {}
+        self._next = 1
+
+    def of(self, heat: Heat | None, used: set[int]) -> int:
+        """The id of a heat, 0 for None; `used` are the ids that rows still hold."""
+        if heat is None:
+            return 0
+        if heat not in self._numbers:
+            # Every training step brings new heats; drop those of earlier steps.
+            self._numbers = {known: number for known, number in self._numbers.items() if number in used}
+            self._ready = self.named(used) | {self._next: heat.on(self._device)}
+            self._numbers[heat] = self._next
+            self._next += 1
+        return self._numbers[heat]
+
+    def named(self, used: set[int]) -> dict[int, Heat]:
+        """The heats with these ids, on the device."""
+        return {number: heat for number, heat in self._ready.items() if number in used}
+
+
+class V1Rows:
+    """Follows vLLM's persistent batch and scales the rows whose request carries a heat.
+
+    vLLM runs an argmax-invariant processor after the temperature: it sees the entropy at the base temperature, and the
+    remaining factor is T_t / T.
+    """
+
+    def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
+        self._device = device
+        self._numbers = Numbers(device)
+        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat
+        self._which: Tensor | None = None
+
+    def update_state(self, batch_update: Any) -> None:
+        """Applies removed, added and moved rows, in the order that vLLM's BatchUpdate prescribes."""
+        if batch_update is None:
+            return
+        rows = self._rows
+        for row in batch_update.removed:
+            rows.pop(row, None)
+        for row, params, *_ in batch_update.added:
+            # A new request may replace one that was not reported as removed.
+            rows[row] = self._numbers.of(read(params.extra_args), set(rows.values()))
+        for source, target, direction in batch_update.moved:
+            other = rows.get(target, 0)
+            rows[target] = rows.get(source, 0)
+            rows[source] = other if direction.name == "SWAP" else 0
+        self._rows, self._which = {row: number for row, number in rows.items() if number}, None
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Scales logits [M, V], already divided by the base temperature, in place and returns them."""
+        used = set(self._rows.values())
+        if not used:
+            return logits
+        if self._which is None or len(self._which) != len(logits):
+            which = [self._rows.get(row, 0) for row in range(len(logits))]
+            self._which = torch.tensor(which, dtype=torch.int64).to(self._device, non_blocking=True)
+        return divide(logits, factors(logits, self._which, self._numbers.named(used)))
+
+
+class V2Slots:
+    """Keeps a heat and a base temperature per request slot, and scales the rows of slots with a heat."""
+
+    def __init__(self, req_states: Any) -> None:
+        self._device = req_states.device
+        self._numbers = Numbers(self._device)
+        self._slots = np.zeros(req_states.max_num_reqs, dtype=np.int64)  # slot -> number of its heat
+        self._base = np.ones(req_states.max_num_reqs, dtype=np.float32)
+        self._on_device: tuple[Tensor, Tensor] | None = None
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Whether the new request in this slot carries a heat."""
+        heat = read(sampling_params.extra_args)
+        self._slots[req_idx] = 0
+        self._slots[req_idx] = self._numbers.of(heat, set(self._slots.tolist()))
+        self._base[req_idx] = 1.0 if heat is None else sampling_params.temperature
+        self._on_device = None
+        return heat is not None
+
+    def apply_staged_writes(self) -> None:
+        if self._on_device is None:
+            # New tensors, because a running step may still read the old ones.
+            host = torch.from_numpy(self._slots.copy()), torch.from_numpy(self._base.copy())
+            slots, base = (x.to(self._device, non_blocking=True) for x in host)
+            self._on_device = slots, base
+
+    def apply(self, logits: Tensor, ctx: Any) -> Tensor:
+        """Scales logits [M, V] before the temperature, one row per token to sample, in place and returns them."""
+        used = set(self._slots[ctx.idx_mapping_np].tolist()) - {0}
+        if not used:
+            return logits
+        self.apply_staged_writes()
+        which, base = (x[ctx.expanded_idx_mapping] for x in present(self._on_device, "a table of the slots"))
+        return divide(logits, factors(logits, which, self._numbers.named(used), base))
+
+
+def divide(logits: Tensor, factor: Tensor) -> Tensor:
+    """Divides each row of logits [M, V] by its factor [M] in place; a factor of 1 changes no bit."""
+    return logits.div_(factor.to(logits.dtype).unsqueeze(-1))
+
+
+def require_processed(vllm_config: Any) -> None:
+    """Raises Unsupported if vLLM would return log-probabilities without temperature and processor."""
+    mode = vllm_config.model_config.logprobs_mode
+    if mode != "processed_logprobs":
+        raise Unsupported(
+            f"vLLM runs with logprobs_mode={mode!r}, which does not report log-probabilities of the distribution that "
+            'the adaptive temperature samples from: set logprobs_mode="processed_logprobs"'
+        )
+
+
+def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
+    """Raises TokenPOError if a request's keys are wrong, or one of its settings contradicts them."""
+    if read(given) is None:
+        return
+    if not temperature > 0:
+        raise TokenPOError(
+            f"a request to vLLM with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no "
+            "temperature to adapt, so give a temperature above 0 or leave the keys out"
+        )
+    if min_p:
+        raise TokenPOError(
+            f"a request with {PREFIX}* keys has min_p = {min_p:g}: vLLM's two runners apply it on different sides of "
+            "the adaptive temperature, so set min_p=0 or leave the keys out"
+        )
 
 
 def _bases() -> tuple[type, ...]:
     """The processor base classes of the runners that this vLLM has."""
     bases = []
-    for home, _ in INTERFACES.values():
+    for home in HOMES:
         with contextlib.suppress(ImportError, AttributeError):
             bases.append(importlib.import_module(home).LogitsProcessor)
     if not bases:
-        raise _moved("logits processors are at neither " + " nor ".join(home for home, _ in INTERFACES.values()))
+        raise Unsupported(
+            f"vLLM's logits processors are at neither {' nor '.join(HOMES)}: install vLLM 0.31 to 0.33, or switch the "
+            "adaptive temperature off"
+        )
     return tuple(bases)
-
-
-def _require(runner: type) -> None:
-    """Raises Unsupported if the interface of this runner has changed."""
-    home, uses = INTERFACES[runner]
-    for name, used in uses.items():
-        thing: Any = importlib.import_module(home)
-        for key in name.split("."):
-            thing = getattr(thing, key, None)
-        if thing is None:
-            raise _moved(f"{home}.{name} is gone")
-        names = getattr(thing, "__members__", None) or inspect.signature(thing).parameters
-        actual, expected = [name for name in names if name != "self"], used.split()
-        if actual != expected if "." in name else set(expected) - set(actual):
-            raise _moved(f"{home}.{name} has ({', '.join(actual)}), not ({', '.join(expected)})")
-
-
-def _moved(what: str) -> Unsupported:
-    version = getattr(sys.modules.get("vllm"), "__version__", "another")
-    return Unsupported(
-        f"vLLM's {what}: tokenpo's logits processor ran with vLLM 0.31 to 0.33 and this is {version}; install one of "
-        "those versions, or switch the adaptive temperature off"
-    )
 
 
 class AdaptiveTemperatureProcessor(*_bases()):
@@ -85,14 +178,12 @@ class AdaptiveTemperatureProcessor(*_bases()):
     V1's runner creates it with (config, device, is_pin_memory), V2's with (config, request states).
 
     Raises:
-        Unsupported: the runner's interface changed, or vLLM would report log-probabilities of another distribution.
+        Unsupported: vLLM would report log-probabilities of another distribution.
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
-        chosen = V1Rows if len(runner) == 2 else V2Slots
-        _require(chosen)  # not at import: a changed interface matters only for the runner in use
         require_processed(vllm_config)
-        self.chosen: Any = chosen(*runner)
+        self.chosen: Any = (V1Rows if len(runner) == 2 else V2Slots)(*runner)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
