@@ -29,18 +29,9 @@ from tokenpo.hosts.tinker import answers
 REQUEST = httpx.Request("POST", "http://server/api")
 ERRORS = (
     httpx.ReadTimeout("timed out", request=REQUEST),
-    httpx.RemoteProtocolError("peer closed connection", request=REQUEST),
-    tinker.APIConnectionError(request=REQUEST),
-    tinker.APITimeoutError(request=REQUEST),
     tinker.InternalServerError("Error 500\nand more", response=httpx.Response(500, request=REQUEST), body=None),
-    ValueError("Proto deserialization failed"),
     KeyError("logprobs"),
-    TypeError("'NoneType' object is not iterable"),
-    json.JSONDecodeError("Expecting value", "<html>", 0),
     TimeoutError(),
-    ConnectionResetError(104, "Connection reset by peer"),
-    OSError(28, "No space left on device"),
-    RecursionError("maximum recursion depth exceeded"),
     AssertionError(),
     asyncio.CancelledError(),
 )
@@ -73,25 +64,17 @@ def told(numbers_: Any) -> dict[str, TensorData]:
 
 # (kind of request, what is done to its answer, words of the sentence)
 NONSENSE: list[tuple[str, Callable[[Any], Any], str]] = [
-    ("sample", sampled(lambda row: row["tokens"].__setitem__(0, -1)), "the token -1, which its tokenizer does not"),
     ("sample", sampled(lambda row: row["tokens"].__setitem__(0, 10**6)), "the token 1000000, which its tokenizer"),
     ("sample", sampled(lambda row: row["tokens"].__setitem__(0, None)), "in sampling: TypeError"),
     ("sample", sampled(longer), "tokens, and was asked for 40 at most"),
     ("sample", sampled(lambda row: row["logprobs"].__setitem__(0, 3.0)), "the log-probability 3, which is above 0"),
     ("sample", sampled(lambda row: row["logprobs"].pop()), "without a log-probability for each token"),
     ("sample", lambda response: SampleResponse(response.sequences[:-1]), "groups of .* 4 were asked for"),
-    ("sample", lambda response: SampleResponse([]), "groups of .* 4 were asked for"),
-    ("sample", lambda response: None, "in sampling: AttributeError"),
     ("forward", scored(lambda rows: rows[:-1]), r"it scored \d+ sequences, and was sent \d+"),
-    ("forward", scored(lambda rows: [*rows, rows[0]]), r"it scored \d+ sequences, and was sent \d+"),
     ("forward", scored(lambda rows: [{}, *rows[1:]]), "KeyError: 'logprobs'"),
     ("forward", scored(lambda rows: [told([-1.0]), *rows[1:]]), r"log-probabilities of the shape \[1\] for \d+ tokens"),
-    ("forward", scored(lambda rows: [told([[-1.0]]), *rows[1:]]), r"of the shape \[1, 1\] for"),
-    ("forward", lambda output: None, "in an update: AttributeError"),
     ("backward", lambda output: None, "in an update: AttributeError"),
-    ("save", lambda answer: SimpleNamespace(path=7), "saved something under 7, which is no path"),
     ("save", lambda answer: SimpleNamespace(path=""), "saved something under '', which is no path"),
-    ("save", lambda answer: {}, "in saving a checkpoint: AttributeError"),
     ("final", lambda answer: SimpleNamespace(path=None), "saved something under None, which is no path"),
 ]
 
@@ -150,16 +133,6 @@ def test_nonsense_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud,
     assert resume(directory).finished and numbers(directory) == whole
 
 
-@pytest.mark.parametrize("kind", ["save", "forward", "backward", "step", "sampler"])
-def test_an_error_is_one_sentence_and_the_run_goes_on(kind, small, cloud: Cloud, whole: list) -> None:
-    def fail(answer: Any) -> Any:
-        raise ERRORS[0]
-
-    spoil(cloud, kind, fail, SECOND[kind])
-    directory = stopped(small, cloud, "failed in .*ReadTimeout: timed out; once", kind)
-    assert resume(directory).finished and numbers(directory) == whole
-
-
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_every_error_is_one_sentence_after_the_tries_of_its_request(error, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "PAUSE", 0.0)
@@ -199,21 +172,18 @@ def test_a_sample_is_asked_for_three_times(small, cloud: Cloud, monkeypatch: pyt
     assert not Path(f"{directory}-again").exists()
 
 
-@pytest.mark.parametrize("name", ["sample", "compute_logprobs"])
-def test_an_answer_that_never_comes_is_waited_for_once(name, small, cloud: Cloud, monkeypatch) -> None:
-    monkeypatch.setattr(Sampler, name, lambda *args, **more: Future())
-    method = {"name": "arm"} if name == "compute_logprobs" else {"name": "grpo"}
+def test_an_answer_that_never_comes_is_waited_for_once(small, cloud: Cloud, monkeypatch) -> None:
+    monkeypatch.setattr(Sampler, "sample", lambda *args, **more: Future())
     with pytest.raises(TokenPOError, match=r"no answer came in time \(tinker.seconds\)"):
-        train(small(method=method, tinker={"seconds": 0.1}))
+        train(small(tinker={"seconds": 0.1}))
     assert not Path(small().output.dir).exists()
 
 
-@pytest.mark.parametrize("method", ["arm", "adv_reweight"])
-@pytest.mark.parametrize("spoilt", [[], [None], [None, None], [None, "x"], None])
-def test_scores_of_a_sampler_are_judged(method, spoilt, small, cloud: Cloud) -> None:
+@pytest.mark.parametrize("spoilt", [[None], [None, "x"]])
+def test_scores_of_a_sampler_are_judged(spoilt, small, cloud: Cloud) -> None:
     cloud.fault = lambda kind, answer: spoilt if kind == "scores" else answer
     with pytest.raises(TokenPOError, match=r"the Tinker server at http.* failed in scoring"):
-        train(small(method={"name": method}))
+        train(small(method={"name": "arm"}))
 
 
 def test_a_log_probability_that_is_not_finite_skips_the_batch_or_stops(small, cloud: Cloud, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import torch
 import refused
 from small_recipes import merged
 from tokenpo.core.learner import Learner
-from tokenpo.hosts.tinker.inputs import RATIO, REMEDIES
-from tokenpo.hosts.tinker.responses import rollouts
+from tokenpo.hosts.tinker.responses import RATIO, REMEDIES, rollouts
 from tokenpo.hosts.trl.objective import ALWAYS
 from tokenpo.hosts.verl import PROVIDES as VERL
 from tokenpo.methods import method

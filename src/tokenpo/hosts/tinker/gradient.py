@@ -15,9 +15,8 @@ import torch
 from tinker import AdamParams, Datum, ModelInput, TrainingClient
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, Unsupported
 from .answers import Answers, Nonsense, require_scores
-from .inputs import refuse_gradient
 
 Name = Literal["cross_entropy", "importance_sampling"]
 
@@ -119,7 +118,10 @@ def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) 
             if not fault:
                 return probed.loss
         faults.append(f"with {name} {fault}")
-    return refuse_gradient(answers.server, faults)
+    raise Unsupported(
+        f"{answers.server} does not train along the gradient that it is sent ({'; '.join(faults)}): take another "
+        "server, or have its loss changed to the plain sum of weights x log-probabilities"
+    )
 
 
 class _Probe:

@@ -1,7 +1,7 @@
-"""The responses of a sampling client as the tensors of a rollout batch.
+"""What a server gives an objective: the inputs that it has, and responses as the tensors of a rollout batch.
 
 A server's responses hold tokens and their log-probabilities. These are also the old log-probabilities, because updates
-start from the weights that sampled.
+start from the weights that sampled. `tinker` is not imported.
 """
 
 from __future__ import annotations
@@ -13,13 +13,50 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...base.errors import NotFinite, Unsupported
-from ...core.types import Rollouts
+from ...base.errors import NotFinite, Unsupported, refuse
+from ...core.negotiation import missing
+from ...core.objective import Objective
+from ...core.on_policy import HALF_TOLERANCE, RatioCheck
+from ...core.types import OPTIONAL, Rollouts
 from .answers import SLACK, Nonsense, require_scores
-from .inputs import ENGINE
 
 if TYPE_CHECKING:
     from tinker import SampledSequence, SampleResponse
+
+ENGINE = "the Tinker engine"
+# Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
+_LOGITS = {"entropy", "old_entropy", "entropy_drift", "teacher_divergence"}
+# The engines that have them; an input that is not named is the embedded engine's alone.
+_ENGINES = {
+    **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
+    **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
+}
+PROVIDES = OPTIONAL - _LOGITS - {"value", "version"} | {"prompt_logprob"}
+REMEDIES: dict[str, str] = {
+    name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
+    f"or train with {_ENGINES.get(name, 'the embedded engine')}"
+    for name in sorted(_LOGITS)
+} | {
+    "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
+    "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
+}
+# A server's sampler and trainer are two programs, mostly in half precision.
+RATIO = RatioCheck(
+    ENGINE,
+    "set rollout.rescore = true, which takes the old log-probs from the server's own trainer, or a larger "
+    "train.ratio_tolerance",
+    HALF_TOLERANCE,
+    "mean",
+)
+
+
+def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
+    """Raises Unsupported if an objective reads an input that no server gives, or adapts the temperature per token."""
+    heat = (
+        f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
+        "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
+    )
+    refuse([None if objective.temperature is None else heat, *missing(objective, provides, ENGINE, REMEDIES)])
 
 
 class Limits(NamedTuple):
@@ -31,19 +68,13 @@ class Limits(NamedTuple):
 
 
 class Table(NamedTuple):
-    """N responses, padded on the right.
+    """N responses, padded on the right."""
 
-    Args:
-        token_ids, mask, logprob: [N, T]; nats, under the weights that sampled.
-        prompt: [N], number of the prompt.
-        finished: [N] bool, whether the response ended by itself.
-    """
-
-    token_ids: Tensor
-    mask: Tensor
-    logprob: Tensor
-    prompt: Tensor
-    finished: Tensor
+    token_ids: Tensor  # [N, T]
+    mask: Tensor  # [N, T]
+    logprob: Tensor  # [N, T] nats, under the weights that sampled
+    prompt: Tensor  # [N] number of the prompt
+    finished: Tensor  # [N] bool, whether the response ended by itself
 
 
 def table_of(

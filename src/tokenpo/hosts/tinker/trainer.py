@@ -25,7 +25,7 @@ from ...core.update import Update
 from ...records import Tracer
 from .answers import Answers
 from .gradient import CROSS_ENTROPY, Loss, scored, step
-from .inputs import RATIO, require
+from .responses import RATIO, require
 
 Prompts = Sequence[Sequence[int]]
 

@@ -25,8 +25,7 @@ from ....core.seeds import keyed_seed
 from ....core.types import Policy, Rollouts
 from ....hosts.tinker.answers import SERVICE, Answers, require_path, require_scores
 from ....hosts.tinker.gradient import CROSS_ENTROPY, probe
-from ....hosts.tinker.inputs import RATIO
-from ....hosts.tinker.responses import Limits, table_of
+from ....hosts.tinker.responses import RATIO, Limits, table_of
 from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
 from ....records.trace import require_same_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....base.errors import Unsupported
 from ....core.objective import Objective
-from ....hosts.tinker.inputs import ENGINE, PROVIDES, require
+from ....hosts.tinker.responses import ENGINE, PROVIDES, require
 from ...recipe.config import Lora
 from ...recipe.plan import Plan
 
