@@ -55,8 +55,8 @@ test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, eac
 		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/hosts/tinker/test_clients.py || exit 1; \
 	done
 
-test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=... SLIME=... NEMO_RL=...: registries, reductions, signatures
-	env $(foreach host,SKYRL PRIME_RL SLIME NEMO_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/hosts/handed
+test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=...: registries, reductions, losses
+	env $(foreach host,SKYRL PRIME_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/hosts/handed
 
 newest:  ## the newest TRL, transformers and all else that resolves, in a new environment: foreign and TRL tests; verl caps transformers and stays out
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest

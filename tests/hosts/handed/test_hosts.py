@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import conformance
 import tokenpo
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.core.trial import example
@@ -356,6 +357,13 @@ def test_prime_rl_takes_no_objective_with_its_own_credit(batch, prime) -> None:
     rollouts, logprob = batch
     with pytest.raises(TokenPOError, match="rloo makes its own credit"):
         prime_rl.loss(sample(rollouts, logprob, torch.zeros_like(logprob), 0), method="rloo")
+
+
+@pytest.mark.parametrize(("host", "variable"), [("skyrl", "SKYRL"), ("prime-rl", "PRIME_RL")])
+def test_every_difference_of_a_hosts_own_losses_is_known_and_every_known_one_shows(host: str, variable: str) -> None:
+    if not os.environ.get(variable):
+        pytest.skip(f"{variable} has no path of a clone: make test-hosts")
+    assert conformance.unknown(host) == []
 
 
 # --- What a refusal recommends ------------------------------------------------------------------------------------

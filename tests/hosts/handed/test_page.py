@@ -1,16 +1,80 @@
-"""The adapters that docs/other_hosts.md shows, called by stand-ins for NeMo-RL's trainer and slime's."""
+"""The adapters that docs/other_hosts.md shows, called as NeMo-RL's trainer and slime's call a loss."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import tokenpo
-from page_adapters import GROUP, LENGTH, PROMPT, REWARD, SlimeStep, adapters, scored
-from tokenpo.base.errors import Unsupported
+
+PAGE = Path(__file__).parents[3] / "docs" / "other_hosts.md"
+PROMPT = 2  # tokens before each response
+LENGTH = torch.tensor([5, 3, 6, 4, 6, 2, 5, 6])
+GROUP = torch.arange(8) // 4
+REWARD = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+def adapters() -> dict[str, Any]:
+    """What the blocks of the page define: `TokenPOLoss` and `Slime`."""
+    space: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(compile(code, str(PAGE), "exec", dont_inherit=True), space)
+    return space
+
+
+def scored(logits: Tensor, batch: dict[str, Any], args: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """slime's get_log_probs_and_entropy: the logit before a token scores it; sequences follow each other in one row."""
+    logprobs, entropies, end = [], [], 0
+    for tokens, response in zip(batch["unconcat_tokens"], batch["response_lengths"], strict=True):
+        end += len(tokens)
+        log_softmax = logits[0, end - response - 1 : end - 1].div(args.rollout_temperature).log_softmax(-1)
+        logprobs.append(log_softmax.gather(-1, tokens[-response:, None])[:, 0])
+        entropies.append(-(log_softmax.exp() * log_softmax).sum(-1))
+    return logprobs, entropies
+
+
+def arguments() -> Any:
+    """slime's settings."""
+    return SimpleNamespace(
+        context_parallel_size=1, entropy_coef=0.0, rollout_temperature=0.8, calculate_per_token_loss=False
+    )
+
+
+@dataclass
+class SlimeStep:
+    """Eight responses as slime hands them over: its fields, logits of each, log-probabilities before and now."""
+
+    args: Any = field(default_factory=arguments)
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        tokens = [torch.randint(7, (PROMPT + int(n),), generator=generator) for n in LENGTH]
+        before, self.after = ([torch.randn(len(x), 7, generator=generator) for x in tokens] for _ in range(2))
+        self.whole: dict[str, Any] = {
+            "unconcat_tokens": tokens,
+            "response_lengths": LENGTH.tolist(),
+            "rollout_mask_sums": LENGTH.tolist(),
+            "loss_masks": [torch.ones(int(n)) for n in LENGTH],
+        }
+        (self.old, _), (self.now, _) = (scored(torch.cat(x)[None], self.whole, self.args) for x in (before, self.after))
+        self.samples = [
+            SimpleNamespace(response_length=int(n), reward=float(r), group_index=int(g))
+            for n, r, g in zip(LENGTH, REWARD, GROUP, strict=True)
+        ]
+
+    def loss(self, slime: Any, batch: dict[str, Any], rows: list[int]) -> Tensor:
+        """What the adapter's loss is of these rows, packed into one row of logits."""
+        part = {key: [x[row] for row in rows] for key, x in batch.items()}
+        return slime.loss(self.args, part, torch.cat([self.after[row] for row in rows])[None], None)[0]
+
 
 MICRO = [rows.tolist() for rows in torch.arange(8).split(3)]
 
@@ -77,23 +141,6 @@ def test_micro_batches_without_a_token_are_a_zero_with_its_graph(shown: dict[str
     value = step.loss(shown["Slime"](tokenpo.method("grpo"), step.args, scored), batch, [0, 1])
     value.backward()
     assert value == 0 and step.after[0].grad is not None and not step.after[0].grad.any()
-    batch["loss_masks"] = [masks[0], torch.ones(int(LENGTH[1])), *masks[2:]]  # a filtered sample beside another
-    batch["advantages"] = [torch.ones(int(n)) for n in LENGTH]
-    slime = shown["Slime"](tokenpo.method("grpo"), step.args, scored)
-    both, other = step.loss(slime, batch, [0, 1]), step.loss(slime, batch, [1])
-    torch.testing.assert_close(both, other)
-
-
-def test_slimes_adapter_refuses_what_it_is_not_handed(shown: dict[str, Any]) -> None:
-    args = SlimeStep().args
-    args.calculate_per_token_loss = True
-    with pytest.raises(Unsupported, match="needs old_entropy"):
-        shown["Slime"](tokenpo.method("tepo"), args, scored)
-    with pytest.raises(Unsupported, match="divides by"):
-        shown["Slime"](tokenpo.method("gspo"), args, scored)
-    args.context_parallel_size = 2
-    with pytest.raises(Unsupported, match="context_parallel_size has to be 1"):
-        shown["Slime"](tokenpo.method("dapo"), args, scored)
 
 
 def test_two_samples_of_one_rollout_weigh_what_one_sample_of_their_tokens_weighs(shown: dict[str, Any]) -> None:
