@@ -27,7 +27,7 @@ from tokenpo.core.parts import (
     Weight,
 )
 from tokenpo.hosts.verl.correction import preset_of
-from tokenpo.methods.corrections import PRESETS
+from tokenpo.methods.extensions import PRESETS
 
 helper = need("verl.trainer.ppo.rollout_corr_helper", MISSING)
 VerlConfig = need("verl.trainer.config.algorithm", MISSING).RolloutCorrectionConfig

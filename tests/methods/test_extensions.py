@@ -16,7 +16,7 @@ from tokenpo.core.parts import (
     TeacherKl,
 )
 from tokenpo.methods import Teaching, build_method, extended, from_text
-from tokenpo.methods.corrections import Preset
+from tokenpo.methods.extensions import Preset
 
 GRPO = tokenpo.method("grpo")
 

@@ -1,18 +1,111 @@
 """Adds to any method: shaped rewards, a teacher, a penalty on leaving the reference, a correction for the sampler.
 
 tokenpo.methods.extended(tokenpo.method("dapo"), reference=tokenpo.parts.ReferenceKl(0.01), correction="icepop")
+
+Corrections have the names of other frameworks: decoupled_* and bypass_* are verl's, with its bounds. verl's k1 bounds
+1/ρ, so [low, high] there is [1/high, 1/low] of ρ here. For other bounds build `Criterion`, `Rejection` and
+`RolloutCorrection` of `tokenpo.parts`.
 """
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 from ..base.errors import TokenPOError, choose
+from ..core import parts
 from ..core.objective import Objective
-from ..core.parts import LogLikelihood, Penalty, ReferenceKl, Shaping, TeacherCredit, TeacherDivergence, TeacherKl, walk
-from ..core.types import TAUGHT
-from .corrections import Preset, preset
+from ..core.types import TAUGHT, Batch
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Changes that a correction makes to an objective.
+
+    Args:
+        weights: added to the objective's own.
+        bypass: the sampling policy replaces the old one.
+        plain: the surrogate becomes A · lp, so that only the weights correct.
+    """
+
+    weights: tuple[parts.Weight, ...] = ()
+    bypass: bool = False
+    plain: bool = False
+
+
+_TOKEN, _SEQUENCE = parts.RolloutCorrection(), parts.RolloutCorrection(sequence=True)
+_ICEPOP = parts.RolloutCorrection(mask=True, floor=0.5, cap=5.0)
+_PRODUCT = parts.Rejection((parts.Criterion(parts.Total(), 1 / 2.0, 1 / 0.5),))
+_GEOMETRIC = parts.Rejection((parts.Criterion(parts.Mean(), 1 / 1.001, 1 / 0.999),))
+_K3 = parts.Rejection((parts.Criterion(parts.Mean(), high=0.01, of=parts.K3()),))
+
+
+def _now(*weights: parts.RolloutCorrection | parts.Rejection) -> tuple[parts.Weight, ...]:
+    """The weights at the current policy: under bypass the old policy is the sampler itself."""
+    return tuple(dataclasses.replace(weight, current=True) for weight in weights)
+
+
+PRESETS: Mapping[str, Preset] = {
+    "tis": Preset((_TOKEN,)),
+    "seq_tis": Preset((_SEQUENCE,)),
+    "icepop": Preset((_ICEPOP,)),
+    "mis": Preset((parts.RolloutCorrection(mask=True, floor=0.5),)),
+    "seq_mis": Preset((_SEQUENCE, _PRODUCT)),
+    "mis_geo": Preset((_GEOMETRIC,)),
+    "mis_k3": Preset((_K3,)),
+    # Unbounded token weights; responses whose geometric mean is far from 1 are rejected.
+    "seq_mask_tis": Preset(
+        (parts.RolloutCorrection(cap=math.inf), parts.Rejection((parts.Criterion(parts.Mean(), 0.5, 5.0),)))
+    ),
+    "trl": Preset((parts.RolloutCorrection(sequence=True, mask=True, cap=3.0),)),
+    "bypass": Preset(bypass=True),
+    "decoupled_token_is": Preset((_TOKEN,)),
+    "decoupled_seq_is": Preset((_SEQUENCE,)),
+    "decoupled_token_icepop": Preset((_ICEPOP,)),
+    "decoupled_seq_is_rs": Preset((_SEQUENCE, _PRODUCT)),
+    "decoupled_geo_rs": Preset((_GEOMETRIC,)),
+    "decoupled_geo_rs_seq_tis": Preset((_SEQUENCE, _GEOMETRIC)),
+    "decoupled_geo_rs_token_tis": Preset((_TOKEN, _GEOMETRIC)),
+    "decoupled_k3_rs": Preset((_K3,)),
+    "decoupled_k3_rs_seq_tis": Preset((_SEQUENCE, _K3)),
+    "decoupled_k3_rs_token_tis": Preset((_TOKEN, _K3)),
+    "bypass_ppo_clip": Preset(bypass=True),
+    "bypass_ppo_clip_geo_rs": Preset(_now(_GEOMETRIC), bypass=True),
+    "bypass_ppo_clip_k3_rs": Preset(_now(_K3), bypass=True),
+    "bypass_pg_is": Preset(_now(_SEQUENCE), bypass=True, plain=True),
+    "bypass_pg_token_icepop": Preset(_now(_ICEPOP), bypass=True, plain=True),
+    "bypass_pg_geo_rs": Preset(_now(_GEOMETRIC), bypass=True, plain=True),
+    "bypass_pg_geo_rs_seq_tis": Preset(_now(_SEQUENCE, _GEOMETRIC), bypass=True, plain=True),
+    "bypass_pg_geo_rs_token_tis": Preset(_now(_TOKEN, _GEOMETRIC), bypass=True, plain=True),
+    "disabled": Preset(),
+}
+
+
+def preset(name: str, *, leaves: bool = False) -> Preset:
+    """Returns the preset of a name, whose hyphens count as underscores.
+
+    Args:
+        leaves: rejected tokens leave the denominators.
+
+    Raises:
+        UnknownName: no such preset.
+        TokenPOError: `leaves` with a preset that rejects nothing.
+    """
+    found = choose("correction", name.replace("-", "_"), PRESETS)
+    if not leaves:
+        return found
+    if not any(isinstance(part, parts.Rejection) for part in found.weights):
+        raise TokenPOError(
+            f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
+        )
+    weights = (dataclasses.replace(x, leaves=True) if isinstance(x, parts.Rejection) else x for x in found.weights)
+    return dataclasses.replace(found, weights=tuple(weights))
+
 
 Form = Literal["credit", "penalty", "divergence"]
 
@@ -30,10 +123,10 @@ class Teaching:
 def extended(
     objective: Objective,
     *,
-    reference: Penalty | None = None,
+    reference: parts.Penalty | None = None,
     correction: Preset | str | None = None,
     teacher: Teaching | None = None,
-    shaping: Iterable[Shaping] = (),
+    shaping: Iterable[parts.Shaping] = (),
     labels: Mapping[str, str] = {},
 ) -> Objective:
     """Returns the objective with these additions; None adds nothing.
@@ -59,15 +152,15 @@ def extended(
         objective = with_teacher(objective, **vars(teacher))
     return dataclasses.replace(
         objective,
-        surrogate=LogLikelihood() if added.plain else objective.surrogate,
+        surrogate=parts.LogLikelihood() if added.plain else objective.surrogate,
         weights=objective.weights + added.weights,
         penalties=objective.penalties + (() if reference is None else (reference,)),
         bypass=objective.bypass or added.bypass,
     )
 
 
-def _second_reference(objective: Objective, label: str, reference: Penalty) -> str | None:
-    own = next((part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)), None)
+def _second_reference(objective: Objective, label: str, reference: parts.Penalty) -> str | None:
+    own = next((part for part in parts.walk(objective.penalties) if isinstance(part, parts.ReferenceKl)), None)
     return own and (
         f"{label} comes on top of {own}, which {objective.name} has already: drop it, or switch the method's own off "
         "with its option for the coefficient"
@@ -137,7 +230,23 @@ def with_teacher(
             f"with_teacher: gamma belongs to the credit and beta to the divergence: not to form={form!r}"
         )
     if form == "credit":
-        return dataclasses.replace(objective, credit=TeacherCredit(objective.credit, coef, gamma))
-    penalties = {"penalty": TeacherKl(coef), "divergence": TeacherDivergence(coef, 0.5 if beta is None else beta)}
+        return dataclasses.replace(objective, credit=parts.TeacherCredit(objective.credit, coef, gamma))
+    penalties = {
+        "penalty": parts.TeacherKl(coef),
+        "divergence": parts.TeacherDivergence(coef, 0.5 if beta is None else beta),
+    }
     penalty = choose("with_teacher: form", form, penalties)
     return dataclasses.replace(objective, penalties=(*objective.penalties, penalty))
+
+
+def rejected(objective: Objective, batch: Batch) -> Tensor | None:
+    """[N, T] bool, response tokens dropped by the objective's corrections; None if no correction can drop tokens."""
+    batch, dropped = objective.restricted(batch), []
+    for part in parts.walk(objective.weights):
+        if isinstance(part, parts.Rejection):
+            dropped.append(~part.kept_of(batch))
+        elif isinstance(part, parts.RolloutCorrection) and part.mask:
+            dropped.append(part.of_batch(batch) == 0)
+        elif isinstance(part, parts.Strayed):
+            dropped.append(part(batch))
+    return functools.reduce(torch.logical_or, dropped) & batch.mask if dropped else None

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from ..base.errors import TokenPOError
 from ..core import parts
 from ..core.ranges import NotNegative, Positive, Share, at_least
-from .corrections import Preset
-from .corrections import preset as named
+from .extensions import Preset
+from .extensions import preset as named
 from .signature import check_options, options_of
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def correction(
     """Builds the correction for the sampler from a table `correction`.
 
     Args:
-        preset: a name of `corrections.PRESETS`, in place of all options but `leaves`.
+        preset: a name of `extensions.PRESETS`, in place of all options but `leaves`.
         level: one weight a token, or a response (product or geometric mean of its ratios); None is no weight.
         mode: beyond the bounds: clamp the weight, or drop what it weighs.
         cap, floor: bounds of the weight; None is no bound.

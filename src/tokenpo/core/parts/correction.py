@@ -1,7 +1,7 @@
 """Rollout correction: handles the mismatch ρ = exp(lp_old − lp_roll) between trainer and sampling engine.
 
 A `RolloutCorrection` weights by ρ; a `Rejection` drops tokens or responses that fail a `Criterion`. Both combine with
-any method. `methods.corrections` offers them under the names that other frameworks use.
+any method. `methods.extensions` offers them under the names that other frameworks use.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ...core.parts import (
 )
 from ...core.types import OPTIONAL, TAUGHT
 from ...methods import build_method, extended
-from ...methods.corrections import Preset
+from ...methods.extensions import Preset
 from ...methods.responses import SoftWeight
 from .settings import CORRECTIONS, contradicted, named
 from .updates import Cycle

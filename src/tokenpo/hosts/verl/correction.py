@@ -6,7 +6,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError, choose
 from ...core import parts
-from ...methods.corrections import Preset
+from ...methods.extensions import Preset
 
 PLACE = "algorithm.rollout_correction"
 # Key -> verl's default, which corrects nothing.

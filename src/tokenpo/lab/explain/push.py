@@ -16,7 +16,7 @@ from ...core.ops import masked
 from ...core.parts import MemorySignal
 from ...core.trial import evaluate
 from ...core.types import FACTS
-from ...methods.corrections import rejected
+from ...methods.extensions import rejected
 from ...records import Recording
 from ..page.text import percent
 
