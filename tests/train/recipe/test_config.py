@@ -120,11 +120,6 @@ def test_two_methods_on_one_command_line_are_refused(tmp_path, override):
     assert load_config(path, overrides=["method.name=tepo"]).method.name == "tepo"
 
 
-def test_lists_become_tuples_for_builders():
-    config = parse_config({"method": {"name": "gtpo", "entropy_clamp": [0.2, 0.28]}}, "test")
-    assert config.method.options == {"entropy_clamp": (0.2, 0.28)}
-
-
 @pytest.mark.parametrize("config", [
     Config(),
     parse_config({

@@ -1,7 +1,4 @@
-"""Options of the command line that change a recipe: `--set section.key=value`, and the method list of `--methods`.
-
-METHOD in a list is the name of a method, or a user's function ("file.py:function", "package.module:function").
-"""
+"""Options of the command line that change a recipe: `--set section.key=value`, and the method list of `--methods`."""
 
 import re
 import tomllib
@@ -11,15 +8,13 @@ from ...base.errors import TokenPOError
 
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
 _METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
+# Outside of brackets and quotes.
+_COMMA = re.compile(r""",(?![^\[{]*[\]}])(?=(?:[^"']|"[^"]*"|'[^']*')*$)""")
 SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
 
 
 def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Applies "section.key=value" to `raw` and returns the key's path.
-
-    Raises:
-        TokenPOError: there is no "=", or a setting where a section should be.
-    """
+    """Applies "section.key=value" to `raw` and returns the key's path."""
     key, equals, text = override.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
@@ -59,16 +54,13 @@ class Entry(NamedTuple):
 
 
 def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
-    """The entries of a list, in order. A piece that begins with KEY= belongs to the method before it.
+    """The entries of a list in order; raises TokenPOError for another form, or a label twice.
 
     >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
     ['tepo', 'hapo:tau=0,beta=0', 'plain']
-
-    Raises:
-        TokenPOError: not of that form, or a label twice.
     """
     found: list[tuple[str, str, list[tuple[str, str]]]] = []
-    for piece in _pieces(text):
+    for piece in _COMMA.split(text):
         if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
             if not found:
                 raise TokenPOError(f"{where} {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
@@ -98,20 +90,3 @@ def short(method: str) -> str:
     'late'
     """
     return method.rpartition(":")[2]
-
-
-def _pieces(text: str) -> list[str]:
-    """Split at the commas outside of brackets and quotes."""
-    pieces, depth, quote = [""], 0, ""
-    for c in text:
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        else:
-            depth += (c in "[{") - (c in "]}")
-        if c == "," and not depth and not quote:
-            pieces.append("")
-        else:
-            pieces[-1] += c
-    return pieces

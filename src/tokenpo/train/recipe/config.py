@@ -1,28 +1,32 @@
-"""The settings of a run with their defaults, and how a file, `--method` and `--set` change them.
+"""The settings of a run with their defaults, how a file, `--method` and `--set` change them, and hints on mistakes.
 
 A recipe is a TOML file whose tables are the sections below. Method options are checked by the method's own
 builder, task options by the task.
 """
 
+import datetime
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from ...base import text
-from ...base.errors import TokenPOError, UnknownName
+from ...base.errors import TokenPOError, UnknownName, nearest
 from ...base.files import expanded, read_text
 from ...core.on_policy import KLHold
 from .command_line import apply, put, short
-from .mistakes import explain, refuse_dates
 
 LONGEST = 256 * 1024  # bytes of a recipe
+Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 _PATH = r"^[^\x00-\x1f]+$"
+_MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
+_FREE = ("options", "method")  # tables with the options of a task or a method
 
 
 def _names(value: Any) -> Any:
@@ -79,15 +83,13 @@ class Model(Section):
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = setting("auto", "cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
-    template: dict[str, bool | int | float | str] = setting(
-        {}, "variables of the chat template: enable_thinking = false"
-    )
+    template: dict[str, bool | int | float | str] = setting({}, "of the chat template: enable_thinking = false")
 
 
 class Task(Section):
     name: str = "dial_sum"
     seed: int | None = setting(None, "of the problems; none: the run's")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the task")
+    options: dict[str, Any] = setting({}, "options of the task")
 
 
 class Method(BaseModel):
@@ -103,12 +105,8 @@ class Method(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The builder's keywords; lists become tuples, so that the objective stays hashable."""
-
-        def tuples(value: Any) -> Any:
-            return tuple(map(tuples, value)) if isinstance(value, list) else value
-
-        return {key: tuples(value) for key, value in (self.model_extra or {}).items()}
+        """The builder's keywords, as the file has them."""
+        return dict(self.model_extra or {})
 
 
 def _within(most: int, **counts: int) -> None:
@@ -119,7 +117,7 @@ def _within(most: int, **counts: int) -> None:
 
 class SoftOverlong(Section):
     length: int | None = setting(None, "tokens at which the penalty is full; none: max_new_tokens", ge=1)
-    cache: int = Field(ge=1, description="tokens over which it grows")
+    cache: int = setting(..., "tokens over which it grows", ge=1)
 
 
 class GroupOverlong(Section):
@@ -129,9 +127,7 @@ class GroupOverlong(Section):
 
 
 class Criterion(Section):
-    over: Literal["token", "total", "mean", "every"] = setting(
-        "token", "a token; a response by its tokens' sum (product of ratios), mean, or each of them"
-    )
+    over: Literal["token", "total", "mean", "every"] = setting("token", "or a response by its tokens' sum, mean, each")
     of: Literal["ratio", "k2", "k3"] = setting("ratio", "old / sampler's, or its divergence in nats")
     low: float = setting(0.0, "smallest value that is kept", ge=0)
     high: float | None = setting(None, "largest value that is kept; none: no bound", ge=0)
@@ -139,9 +135,7 @@ class Criterion(Section):
 
 class Correction(Section):
     preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ..., in place of the settings below")
-    level: Literal["token", "sequence", "geometric"] | None = setting(
-        "token", "one weight for each token, or response (product, geometric mean); none: no weight"
-    )
+    level: Literal["token", "sequence", "geometric"] | None = setting("token", "what has a weight; none: nothing has")
     mode: Literal["truncate", "mask"] = setting("truncate", "beyond the bounds: clamp, or drop")
     cap: float | None = setting(2.0, "largest weight; none: no bound", ge=1)
     floor: float = setting(0.0, "smallest weight", ge=0, le=1)
@@ -151,7 +145,7 @@ class Correction(Section):
 
 
 class ReferenceKl(Section):
-    beta: float = Field(gt=0, description="coefficient")
+    beta: float = setting(..., "coefficient", gt=0)
     estimator: Literal["k1", "k2", "k3"] = "k3"
     straight_through: bool = setting(False, "the estimator's value, k2's gradient")
     unbiased: bool = setting(False, "k1 or k3 times the token's ratio, with gradient through both")
@@ -168,7 +162,7 @@ class Rollout(Section):
     group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
     rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
     correction: Correction | None = setting(
-        None, "weights old / sampler's probability; they act with rescore or an adaptive temperature"
+        None, "weights old / sampler's; act with rescore or an adaptive temperature"
     )
 
     @field_validator("temperature")
@@ -198,18 +192,12 @@ class Train(Section):
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: float = setting(1e-8, gt=0)
     grad_clip: float | None = setting(1.0, "largest gradient norm; none: no limit", gt=0)
-    nonfinite: Literal["stop", "skip"] = setting(
-        "stop", "NaN or an infinity in a step: stop the run, or skip the update and count it"
-    )
+    nonfinite: Literal["stop", "skip"] = setting("stop", "at NaN or an infinity, or skip the update and count it")
     autocast: bool = setting(False, "bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = setting(None, "penalty on leaving the reference model")
     ratio_tolerance: float | None = setting(None, "nats; none: 1e-3, in half precision 0.05", gt=0)
-    kl_target: float | None = setting(
-        None, "nats per token by which a rollout batch may move the policy; lr follows it", gt=0
-    )
-    kl_stop: float | None = setting(
-        None, "nats per token before an update that ends its batch; none: twice kl_target", gt=0
-    )
+    kl_target: float | None = setting(None, "nats per token that a batch moves the policy; lr follows it", gt=0)
+    kl_stop: float | None = setting(None, "nats per token that end a batch; none: twice kl_target", gt=0)
 
     def rate(self, update: int) -> float:
         """The learning rate of an update (0, 1, ...): rises linearly over `warmup` updates, then is constant."""
@@ -237,24 +225,14 @@ class Train(Section):
 
 
 class Teacher(Section):
-    path: str | None = setting(
-        None,
-        "directory or hub id of a model with the same tokenizer; none: the policy itself, with a hint",
-        pattern=_PATH,
-    )
-    hint: str | None = setting(
-        None, "text that only the teacher reads before the prompt; {answer} is the reference answer", min_length=1
-    )
-    coef: float | None = setting(
-        None, "coefficient of the teacher, for a method that has none of its own (tokenpo.with_teacher)", gt=0
-    )
+    path: str | None = setting(None, "model with the same tokenizer; none: the policy, with a hint", pattern=_PATH)
+    hint: str | None = setting(None, "before the prompt, for the teacher alone; {answer}: the reference", min_length=1)
+    coef: float | None = setting(None, "of the teacher, for a method that has none (tokenpo.with_teacher)", gt=0)
     form: Literal["credit", "penalty", "divergence"] = setting("credit", "form in which coef adds the teacher")
 
 
 class Critic(Section):
-    lr: float = setting(
-        0.03, "of Adam on the value head's bias; its weights have it divided by their number", gt=0, le=100
-    )
+    lr: float = setting(0.03, "of Adam on the value head's bias, and on each weight / their number", gt=0, le=100)
     warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
     shared: bool = setting(False, "its loss trains the model too; false: it trains the value head alone")
 
@@ -284,9 +262,7 @@ class Output(Section):
 
 
 class Tinker(Section):
-    base_url: str | None = setting(
-        None, "server of the engine tinker; none: TINKER_BASE_URL, else the service", min_length=1
-    )
+    base_url: str | None = setting(None, "server; none: TINKER_BASE_URL, else the service", min_length=1)
     seconds: float = setting(3600.0, "longest wait for an answer of that server", gt=0, le=1e7)
 
 
@@ -354,21 +330,84 @@ def read_raw(recipe: Path) -> dict[str, Any]:
     return raw
 
 
-def parse_config(raw: Mapping[str, Any], where: str, flags: Mapping[tuple[str, ...], str] | None = None) -> Config:
+def parse_config(raw: Mapping[str, Any], where: str, flags: Flags | None = None) -> Config:
     """A checked config; errors name the file `where`, or the flag in `flags` that set the setting."""
     flags = flags or {}
     if isinstance(raw.get("method"), str):
         name = json.dumps(raw["method"])
         place = flags.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    refuse_dates(raw, (), where, flags)
+    _refuse_dates(raw, (), where, flags)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
-        text = explain(problems, where, flags, fields_of)
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
-        raise (UnknownName if unknown else TokenPOError)(text) from None
+        raise (UnknownName if unknown else TokenPOError)(_explain_all(problems, where, flags)) from None
+
+
+def _explain_all(problems: Sequence[ErrorDetails], where: str, flags: Flags) -> str:
+    # A value that fits none of several types is one mistake, although pydantic reports several problems.
+    found = {_place(problem): problem for problem in reversed(problems)}
+    sentences = []
+    for path, problem in list(reversed(found.items()))[:_MOST]:
+        setter = _setter(path[:-1] if _lacks_key(problem) else path, where, flags)  # nothing sets a missing key
+        sentences.append(f"{setter}: {_explain(problem, path)}")
+    more = [f"and {len(found) - _MOST} more mistakes"] if len(found) > _MOST else []
+    return "; ".join([*sentences, *more])
+
+
+def _refuse_dates(value: Any, path: tuple[str, ...], where: str, flags: Flags) -> None:
+    """Refuses TOML's dates, which config.json cannot hold."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        raise TokenPOError(f"{_setter(path, where, flags)}: {'.'.join(path)} = {value} is a date: put it in quotes")
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        _refuse_dates(item, (*path, str(key)), where, flags)
+
+
+def _place(problem: ErrorDetails) -> tuple[str, ...]:
+    """The path of the setting, without pydantic's labels for the members of a union."""
+    path = tuple(map(str, problem["loc"]))
+    return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
+
+
+def _lacks_key(problem: ErrorDetails) -> bool:
+    """Whether a section lacks a key; a list may lack a value."""
+    return problem["type"] == "missing" and isinstance(problem["loc"][-1], str)
+
+
+def _setter(path: tuple[str, ...], where: str, flags: Flags) -> str:
+    """The flag that set this setting, a section around it or something in it; else the file."""
+    around = next((flags[path[:n]] for n in range(len(path), 0, -1) if path[:n] in flags), None)
+    return around or next((flag for setting, flag in flags.items() if setting[: len(path)] == path), where)
+
+
+def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> str:
+    *sections, key = path
+    place, whole = f"section [{'.'.join(sections)}]" if sections else "the top level", ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"{place} has no key {key!r}: {_meant(key, tuple(sections))}"
+    if _lacks_key(problem):
+        return f"{place} lacks the key {key!r}: write it there, or --set {whole}=VALUE"
+    mistake = problem["msg"].lower().removeprefix("value error, ")
+    if problem["type"] == "missing":
+        mistake = "it has too few values"
+    if problem["type"] in ("model_type", "dict_type"):
+        keys = f", where KEY is one of {', '.join(fields_of(path))}" if fields_of(path) else ""
+        mistake = f"it is a section: write [{whole}] and its settings below, or --set {whole}.KEY=VALUE{keys}"
+    return f"{whole} = {problem['input']!r:.80}: {mistake}"
+
+
+def _meant(key: str, section: tuple[str, ...]) -> str:
+    """A hint for an unknown key: where the key or its initials exist (learning_rate: lr), or the nearest key."""
+    sections: list[tuple[str, ...]] = [()]
+    for path in sections:  # the list grows by inner sections
+        sections += [(*path, name) for name in fields_of(path)]
+    names = [key, "".join(word[:1] for word in key.split("_"))]
+    places = [section] if names[1] in fields_of(section) else sections
+    elsewhere = [".".join((*path, name)) for name in names for path in places if name in fields_of(path)]
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(key, fields_of(section))
 
 
 def differences(old: Config, new: Config) -> list[str]:
@@ -384,8 +423,8 @@ def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
             return {}
         annotation: Any = model.model_fields[section].annotation
         options = (annotation, *getattr(annotation, "__args__", ()))
-        models = [x for x in options if isinstance(x, type) and issubclass(x, BaseModel)]
-        if not models:
+        found = next((x for x in options if isinstance(x, type) and issubclass(x, BaseModel)), None)
+        if found is None:
             return {}
-        model = models[0]
+        model = found
     return model.model_fields

@@ -1,4 +1,4 @@
-"""Build the objective of a recipe, check that the embedded engine can honour it, and warn of unlikely settings."""
+"""Build the objective of a recipe, check that the embedded engine can train it, and warn of unlikely settings."""
 
 import torch
 
@@ -20,11 +20,7 @@ def build_objective(config: Config) -> Objective:
         UnknownName: no such method, option or preset.
         TokenPOError: an option of the wrong kind, or an addition that the method has already.
     """
-    objective, rollout, teacher = (
-        build_method(config.method.name, config.method.options),
-        config.rollout,
-        config.teacher,
-    )
+    rollout, teacher = config.rollout, config.teacher
     shaping: list[parts.Shaping] = []
     if soft := rollout.soft_overlong:
         shaping.append(parts.SoftOverlong(soft.length or rollout.max_new_tokens, soft.cache))
@@ -32,7 +28,7 @@ def build_objective(config: Config) -> Objective:
         shaping.append(parts.GroupOverlong(**dict(group)))
     reference, weighed = config.train.reference_kl, rollout.correction
     return extended(
-        objective,
+        build_method(config.method.name, config.method.options),
         reference=None if reference is None else from_text.reference_kl(**dict(reference)),
         correction=None if weighed is None else from_text.correction(**weighed.model_dump()),
         teacher=None if teacher is None or teacher.coef is None else Teaching(teacher.coef, teacher.form),
@@ -42,7 +38,7 @@ def build_objective(config: Config) -> Objective:
 
 
 def accepted_here(config: Config) -> Objective:
-    """The recipe's objective; raises as `build_objective`, and as `require_here` if the engine cannot honour it."""
+    """The recipe's objective, if the embedded engine can train it."""
     objective = build_objective(config)
     require_here(objective, config)
     return objective
@@ -76,9 +72,7 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
         "set train.minibatches and train.epochs to 1",
     )
     if rollout.correction is not None and not rollout.rescore and objective.temperature is None:
-        notes.append(
-            "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
-        )
+        notes.append("rollout.correction cannot act: old log-probs are the sampler's own; set rollout.rescore = true")
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
     if "drafts" in objective.needs:
@@ -92,17 +86,15 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
             notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
     if engine == EMBEDDED and config.tinker != Tinker():
         notes.append("the section [tinker] is not read: it is for --engine tinker")
-    if engine != EMBEDDED and config.critic is not None:
+    if engine != EMBEDDED and config.critic:
         notes.append("the section [critic] is not read: it is for the embedded engine")
     if rollout.group_size == 1 and not _teaches_alone(objective):
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
         notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
     if config.model.path != "tiny" and "lr" not in train.model_fields_set:
-        notes.append(
-            f"train.lr is not set, and {train.lr:g} suits the package's tiny model: larger ones are trained with about "
-            "1e-6, or 1e-5 with LoRA"
-        )
+        larger = "larger ones are trained with about 1e-6, or 1e-5 with LoRA"
+        notes.append(f"train.lr is not set, and {train.lr:g} suits the package's tiny model: {larger}")
     return notes
 
 

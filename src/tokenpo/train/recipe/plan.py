@@ -30,16 +30,14 @@ class Plan:
 
     @cached_property
     def objective(self) -> Objective:
-        """The result of `build_objective`; each engine decides whether it can honour it."""
         return build_objective(self.config)
 
     def at(self, directory: Path) -> "Plan":
         """The same plan with another run directory; objective, model and teacher are kept if already computed."""
         output = self.config.output.model_copy(update={"dir": str(directory)})
         moved = Plan(self.config.model_copy(update={"output": output}))
-        vars(moved).update(
-            {name: value for name, value in vars(self).items() if name in ("objective", "model", "teacher")}
-        )
+        kept = ("objective", "model", "teacher")
+        vars(moved).update({name: value for name, value in vars(self).items() if name in kept})
         return moved
 
     @cached_property
@@ -61,10 +59,9 @@ class Plan:
 
     @cached_property
     def contents(self) -> Mapping[str, str]:
-        """Hashes of the files of model, task, verifier and method, by the setting that names them.
+        """Hashes of the files of model, task, verifier and method, without their imports, by the setting of each.
 
-        A model of the hub is left out, and so is a missing file: reading it fails with a message of its own. A user's
-        function is hashed by the file that its path names, without the modules which that imports.
+        A model of the hub is left out, and so is a missing file: reading it fails with a message of its own.
         """
         options = self.config.task.options
         paths = {name: value for name, value in options.items() if name.endswith("path") and isinstance(value, str)}
@@ -81,19 +78,14 @@ class Plan:
         return {f"contents of {name}": value for name, value in hashes.items()}
 
     def load_model(self, other: str | Path | None = None) -> LanguageModel:
-        """The model with its dtype and adapters, on its device; the seed decides the adapters' initial factors.
-
-        Args:
-            other: load this model instead, without adapters.
-        """
+        """The model with its dtype and adapters, on its device; or the `other` one, without adapters."""
         options = self.config.model
         lora = options.lora if other is None else None
         adapters = None
         if lora is not None:
             targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
             adapters = LoraOptions(lora.rank, lora.alpha, targets)
-        with torch.random.fork_rng():
-            # LoRA's initial factors come from the global generator.
+        with torch.random.fork_rng():  # LoRA's initial factors come from the global generator
             torch.manual_seed(keyed_seed(self.config.seed, "model"))
             lm = language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
         if other is None:
