@@ -14,11 +14,11 @@ from tokenpo import Batch, MissingInput, Objective, Policy, Rollouts, TokenPOErr
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.negotiation import negotiate, objective_notes, schedule_notes, warn
 from tokenpo.core.parts import EntropyBonus, GroupAdvantage, RolloutCorrection, Selection, SoftOverlong, Weight
-from tokenpo.core.parts.aggregate import TokenMean
+from tokenpo.core.parts.entropy import AdaptiveTemperature
+from tokenpo.core.parts.loss import TokenMean
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Penalty, Shaping, Signal, SurrogateStage
 from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, LogLikelihood, RolloutRatio, TokenRatio, Unclipped
 from tokenpo.core.parts.teacher import TeacherDivergence
-from tokenpo.core.parts.temperature import AdaptiveTemperature
 from tokenpo.core.ranges import Share
 from tokenpo.methods.probability import OldProbability
 from tokenpo.methods.regions import BinaryDivergence

@@ -16,7 +16,7 @@ from oracle_support import Sample, by_hand, ragged, run
 from tokenpo import TokenPOError, UnknownName
 from tokenpo.core.parts import LogLikelihood, NormalisedWeight, Total, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
-from tokenpo.core.parts.penalties import K2, K3
+from tokenpo.core.parts.loss import K2, K3
 from tokenpo.methods.extensions import PRESETS
 
 seeds = pytest.mark.parametrize("seed", range(2))

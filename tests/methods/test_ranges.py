@@ -17,8 +17,8 @@ from tokenpo.core import trial
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import HighInResponse, Keep, RolloutCorrection
 from tokenpo.core.parts.credit import GroupOverlong, SoftOverlong
+from tokenpo.core.parts.loss import EntropyBonus, ReferenceKl, StraightThrough
 from tokenpo.core.parts.part import Part, walk
-from tokenpo.core.parts.penalties import EntropyBonus, ReferenceKl, StraightThrough
 from tokenpo.core.ranges import Share, members
 from tokenpo.methods import METHODS, Paper, options_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenpo.core.ops.entropy_score import EntropyScale
 from tokenpo.core.parts import AdaptiveTemperature
+from tokenpo.core.parts.entropy import EntropyScale
 from tokenpo.core.request_temperature import Heat
 
 

@@ -22,8 +22,7 @@ from .facts import Boundary, facts_of
 from .ops import masked
 from .parts import AdaptiveTemperature, BatchSignal, Critic, Memory, MemorySignal, Part, Signal, Supplied
 from .parts.correction import Rejection, RolloutCorrection
-from .parts.part import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight, check_parts, walk
-from .parts.selection import Selection
+from .parts.part import Aggregate, CreditStage, Penalty, Selection, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.surrogate import Region
 from .parts.teacher import TeacherDivergence
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust, absent, copied

@@ -14,8 +14,8 @@ import torch
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from .head.softmax import block_rows, entropy_of, softmax_parts
-from .ops.entropy_score import EntropyScale
 from .parts import AdaptiveTemperature
+from .parts.entropy import EntropyScale
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,10 +9,9 @@ from ..core.facts import Fact
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.masked import whiten
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage, ShrunkAdvantage
+from ..core.parts.loss import K2, ReferenceKl, SequenceMean, TokenMean
 from ..core.parts.part import CreditStage, Sampler, Supplied
-from ..core.parts.penalties import K2, ReferenceKl
 from ..core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood
 from ..core.ranges import NotNegative
 from ..core.types import Rollouts

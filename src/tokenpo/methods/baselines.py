@@ -4,9 +4,8 @@ from typing import Annotated
 
 from ..base.errors import TokenPOError
 from ..core.objective import Objective
-from ..core.parts.aggregate import ConstantLength, SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage, SoftOverlong
-from ..core.parts.penalties import ReferenceKl
+from ..core.parts.loss import ConstantLength, ReferenceKl, SequenceMean, TokenMean
 from ..core.parts.surrogate import Clip, FixedBounds, GeometricSequence, GeometricToken
 from ..core.ranges import Count, Limit, Positive, Share
 from .options import Beta, Dual, High, Low

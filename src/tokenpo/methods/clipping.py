@@ -9,10 +9,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.ratio import k2
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.entropy import HighInResponse
+from ..core.parts.loss import SequenceMean, TokenMean
 from ..core.parts.part import Penalty, SurrogateStage
-from ..core.parts.selection import HighInResponse
 from ..core.parts.surrogate import (
     Bounds,
     Clip,

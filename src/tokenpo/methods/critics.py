@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from ..core.objective import Objective
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.critic import Critic, Gae, LengthLambda, RightLikelihood, RightShare, TokenRewards
+from ..core.parts.loss import SequenceMean, TokenMean
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.ranges import AboveZero, Limit, NotNegative, Positive, Share
 from .options import High, Low, Threshold

@@ -10,18 +10,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import BatchSignal, CreditStage, Look, MemorySignal, Signal
-from ..core.parts.penalties import Anchor, EntropyBonus, ReferenceKl
-from ..core.parts.selection import (
-    CurrentEntropyQuantile,
-    HighInBatch,
-    HighInResponse,
-    OldEntropyQuantile,
-    Selection,
-    entropy_of,
-)
+from ..core.parts.entropy import CurrentEntropyQuantile, HighInBatch, HighInResponse, OldEntropyQuantile, entropy_of
+from ..core.parts.loss import Anchor, EntropyBonus, ReferenceKl, SequenceMean, TokenMean
+from ..core.parts.part import BatchSignal, CreditStage, Look, MemorySignal, Selection, Signal
 from ..core.parts.surrogate import Clip, FixedBounds, SelectedBounds, Unclipped
 from ..core.parts.weights import BatchWeight, Drop, Keep, NormalisedWeight, SignalWeight
 from ..core.ranges import AboveZero, Fraction, Limit, NotNegative, Share, between

@@ -8,8 +8,8 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage, GroupOverlong, by_group
+from ..core.parts.loss import SequenceMean, TokenMean
 from ..core.parts.part import CreditStage
 from ..core.parts.surrogate import ArithmeticSequence, Clip, FixedBounds, GeometricSequence
 from ..core.ranges import NOT_NEGATIVE, NotNegative, Positive, Range, limit

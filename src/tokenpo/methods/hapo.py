@@ -7,12 +7,11 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.parts.aggregate import TokenMean
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.entropy import AdaptiveTemperature, CurrentEntropyScore, Heat, OldEntropyScore
+from ..core.parts.loss import TokenMean
 from ..core.parts.part import CreditStage, Weight
-from ..core.parts.selection import CurrentEntropyScore, OldEntropyScore
 from ..core.parts.surrogate import Bounds, Clip, FixedBounds
-from ..core.parts.temperature import AdaptiveTemperature, Heat
 from ..core.ranges import SHARE, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust
 from .options import Dual, OfPolicy

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops import masked
-from ..core.parts.aggregate import TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import BatchSignal, Look
-from ..core.parts.penalties import K3, K3Within, ReferenceKl
-from ..core.parts.selection import Selection, entropy_of
+from ..core.parts.entropy import entropy_of
+from ..core.parts.loss import K3, K3Within, ReferenceKl, TokenMean
+from ..core.parts.part import BatchSignal, Look, Selection
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.parts.weights import Affine, Drop, NormalisedWeight, ProbabilityWeight
 from ..core.ranges import Share, inside

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.ratio import BOUND, log_ratio
-from ..core.parts.aggregate import TokenMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.part import BatchSignal, Look, Penalty, Signal
-from ..core.parts.selection import Selection
+from ..core.parts.loss import TokenMean
+from ..core.parts.part import BatchSignal, Look, Penalty, Selection, Signal
 from ..core.parts.surrogate import (
     Bounds,
     Clip,

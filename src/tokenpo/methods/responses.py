@@ -9,11 +9,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked, ratio
 from ..core.ops.group import Groups
-from ..core.parts.aggregate import ConstantLength, SequenceMean, TokenMean
 from ..core.parts.correction import Strayed
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.loss import ConstantLength, ReferenceKl, Reweighted, SequenceMean, TokenMean
 from ..core.parts.part import BatchSignal, CreditStage, Look, Part, SurrogateStage
-from ..core.parts.penalties import ReferenceKl, Reweighted
 from ..core.parts.surrogate import (
     Bounds,
     Clip,

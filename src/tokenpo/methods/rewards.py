@@ -13,10 +13,9 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.masked import deviations, whiten
 from ..core.ops.ratio import BOUND
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.loss import ReferenceKl, SequenceMean, TokenMean
 from ..core.parts.part import CreditStage, MemorySignal, Shaping, Weight
-from ..core.parts.penalties import ReferenceKl
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.ranges import FINITE, POSITIVE, AboveZero, Count, Finite, NotNegative, Positive, Range
 from ..core.types import Batch, Rollouts, Trust

@@ -9,7 +9,6 @@ from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.turns import Turns
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import (
     BehindToken,
     Continuations,
@@ -20,8 +19,8 @@ from ..core.parts.credit import (
     WhitenedGain,
     improbable,
 )
+from ..core.parts.loss import ReferenceKl, SequenceMean, TokenMean
 from ..core.parts.part import BatchSignal, CreditStage, Look, Signal
-from ..core.parts.penalties import ReferenceKl
 from ..core.parts.surrogate import Clip, FixedBounds
 from ..core.parts.weights import Keep, RowNormalised, SignalWeight
 from ..core.ranges import Count, Fraction, NotNegative, Share, TokenId, whole

@@ -8,10 +8,9 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.ratio import log_ratio
-from ..core.parts.aggregate import SequenceMean, TokenMean
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.loss import Estimator, SequenceMean, TokenMean
 from ..core.parts.part import Signal
-from ..core.parts.penalties import Estimator
 from ..core.parts.surrogate import Clip, FixedBounds, TokenRatio, Unclipped
 from ..core.parts.teacher import NoCredit, TeacherCredit, TeacherDivergence, TeacherKl
 from ..core.parts.weights import BatchWeight

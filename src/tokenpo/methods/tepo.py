@@ -6,10 +6,9 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.ratio import log_ratio
-from ..core.parts.aggregate import TokenMean
 from ..core.parts.credit import GroupAdvantage
+from ..core.parts.loss import K1, K2, K3, AbsoluteLogRatio, Estimator, TokenMean
 from ..core.parts.part import Part, Penalty
-from ..core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, Estimator
 from ..core.parts.surrogate import Clip, FixedBounds, GeometricToken
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust

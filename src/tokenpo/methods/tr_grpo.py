@@ -3,9 +3,8 @@
 from typing import Annotated, Literal
 
 from ..core.objective import Objective
-from ..core.parts.aggregate import SequenceMean
 from ..core.parts.credit import GroupAdvantage
-from ..core.parts.penalties import ReferenceKl
+from ..core.parts.loss import ReferenceKl, SequenceMean
 from ..core.parts.surrogate import Clip, FixedBounds, TokenRatio, WeightedRatio
 from ..core.parts.weights import ProbabilityWeight, Sigmoid
 from ..core.ranges import POSITIVE, Finite, NotNegative, require

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.ops import entropy_score, masked
+from tokenpo.core.ops import masked
+from tokenpo.core.parts.entropy import measure, score
 
 NAN, INF = float("nan"), float("inf")
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -158,14 +159,14 @@ def test_measure_by_hand() -> None:
     top 2 / sqrt(3.5), bottom -3 / sqrt(3.5).
     """
     spread = 3.5**0.5
-    scale = _numbers(entropy_score.measure(LOG.exp(), MASK, 0.6))
+    scale = _numbers(measure(LOG.exp(), MASK, 0.6))
     assert scale == pytest.approx([0, spread, 2 / spread, -3 / spread], rel=1e-14, abs=1e-15)
 
 
 def test_score_by_hand() -> None:
     """Pivot 0: above divided by 2, below by 3, so the spread drops out: 1, -1/3, 0, -1."""
-    scale = entropy_score.measure(LOG.exp(), MASK, 0.6)
-    seen = entropy_score.score(LOG.exp(), scale)[MASK]
+    scale = measure(LOG.exp(), MASK, 0.6)
+    seen = score(LOG.exp(), scale)[MASK]
     assert seen.tolist() == pytest.approx([1, -1 / 3, 0, -1], rel=1e-14, abs=1e-15)
 
 
@@ -173,29 +174,29 @@ def test_zero_entropy_is_floored() -> None:
     """0 and 1e-12 both count as 1e-8."""
     entropy = torch.tensor([[0.0, 1e-12, 1e-8, 1.0]], dtype=torch.float64)
     mask = torch.ones_like(entropy, dtype=torch.bool)
-    scale = entropy_score.measure(entropy, mask, 0.0)
+    scale = measure(entropy, mask, 0.0)
     assert float(scale[0]) == pytest.approx(math.log(1e-8), rel=1e-14)
-    assert entropy_score.score(entropy, scale).tolist() == [[0, 0, 0, 1]]
+    assert score(entropy, scale).tolist() == [[0, 0, 0, 1]]
 
 
 def test_a_scale_without_extent_scores_zero() -> None:
     """All entropies equal: spread, top and bottom are 0, and so is every score, of both signs."""
     entropy = torch.full((2, 3), 0.3, dtype=torch.float64)
-    scale = entropy_score.measure(entropy, torch.ones(2, 3, dtype=torch.bool), 0.8)
+    scale = measure(entropy, torch.ones(2, 3, dtype=torch.bool), 0.8)
     assert _numbers(scale)[1:] == [0, 0, 0]
-    assert not entropy_score.score(entropy, scale).any()
-    assert not entropy_score.score(entropy, scale, negative_is_positive=True).any()
+    assert not score(entropy, scale).any()
+    assert not score(entropy, scale, negative_is_positive=True).any()
 
 
 @pytest.mark.parametrize(("log_entropy", "quantile"), [(7.0, 1.0), (-7.0, 0.0)])
 @pytest.mark.parametrize("released", [False, True])
 def test_the_side_without_extent_scores_zero(log_entropy: float, quantile: float, released: bool) -> None:
     """The next batch meets an entropy above every one, or below every one, of the batch that made the scale."""
-    scale = entropy_score.measure(LOG.exp(), MASK, quantile)
+    scale = measure(LOG.exp(), MASK, quantile)
     outside = torch.tensor([log_entropy], dtype=torch.float64).exp()
-    assert float(entropy_score.score(outside, scale, negative_is_positive=released)) == 0
+    assert float(score(outside, scale, negative_is_positive=released)) == 0
 
 
 def test_measure_of_nothing_is_refused() -> None:
     with pytest.raises(TokenPOError, match="at least one response token, the mask is empty"):
-        entropy_score.measure(LOG.exp(), torch.zeros_like(MASK), 0.8)
+        measure(LOG.exp(), torch.zeros_like(MASK), 0.8)

@@ -12,7 +12,7 @@ from oracle_support import Sample, ragged, run
 from tokenpo import TokenPOError
 from tokenpo.core.parts import Aggregate, PromptMean, Strayed, TokenMean, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
-from tokenpo.core.parts.penalties import K3
+from tokenpo.core.parts.loss import K3
 from tokenpo.core.parts.weights import Drop, NormalisedWeight
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()

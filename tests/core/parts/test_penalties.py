@@ -12,7 +12,7 @@ from oracle_support import ragged, run
 from oracles import prelude
 from tokenpo.core.parts import AdaptiveTemperature, Reweighted, StraightThrough
 from tokenpo.core.parts.critic import RightLikelihood
-from tokenpo.core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, Estimator, K3Within, ReferenceKl
+from tokenpo.core.parts.loss import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, Estimator, K3Within, ReferenceKl
 from tokenpo.core.parts.surrogate import GeometricSequence, TokenRatio
 
 LN2 = math.log(2)

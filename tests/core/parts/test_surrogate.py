@@ -10,10 +10,10 @@ import torch
 import tokenpo
 from tokenpo import Batch, Objective, Policy, Rollouts, Totals, check_method
 from tokenpo.core.parts import Aggregate, HighInResponse, Unclipped
-from tokenpo.core.parts.aggregate import PerGroupToken, PromptMean, TokenMean, TokenSum
 from tokenpo.core.parts.credit import GroupAdvantage, GroupOverlong, SoftOverlong
+from tokenpo.core.parts.entropy import CurrentEntropyQuantile, HighInBatch, OldEntropyQuantile
+from tokenpo.core.parts.loss import PerGroupToken, PromptMean, TokenMean, TokenSum
 from tokenpo.core.parts.part import BatchSignal, Signal
-from tokenpo.core.parts.selection import CurrentEntropyQuantile, HighInBatch, OldEntropyQuantile
 from tokenpo.core.parts.surrogate import DetachedClip, FixedBounds, Region, SelectedBounds, TokenRatio
 from tokenpo.core.parts.weights import Keep, NormalisedWeight, RowNormalised
 

@@ -21,7 +21,7 @@ from verl.utils.metric import reduce_metrics
 import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
-from tokenpo.core.ops import entropy_score
+from tokenpo.core.parts.entropy import EntropyScale, score
 from tokenpo.core.request_temperature import extra_args, read
 from tokenpo.hosts.verl import layout, temperature
 from tokenpo.hosts.verl.configure import Keys, Settings
@@ -173,7 +173,7 @@ def test_the_temperature_travels_as_flat_numbers(monkeypatch: pytest.MonkeyPatch
     got = 0.9 * heat(entropy)
     rule = objective.temperature
     assert rule is not None
-    h = entropy_score.score(entropy, entropy_score.EntropyScale(**state[rule])).clamp(-1, 1)
+    h = score(entropy, EntropyScale(**state[rule])).clamp(-1, 1)
     torch.testing.assert_close(got, 0.9 * (1 + 0.3 * h))
     assert got[0] < 0.9 < got[2]
 

@@ -17,7 +17,7 @@ import own_method
 import tokenpo
 from hosts.verl.support import nodes, run
 from run_views import lines
-from tokenpo.core.ops.entropy_score import EntropyScale
+from tokenpo.core.parts.entropy import EntropyScale
 from tokenpo.hosts.verl.loss import DRIFT
 from tokenpo.records.run import read_run, read_trace
 

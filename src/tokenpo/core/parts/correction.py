@@ -17,9 +17,8 @@ from ..ops import masked
 from ..ops.ratio import log_product, log_ratio
 from ..ranges import AboveZero, Limit, Share, limit
 from ..types import Batch, Rollouts
-from .part import Part, Signal
-from .penalties import Estimator
-from .selection import Selection
+from .loss import Estimator
+from .part import Part, Selection, Signal
 from .weights import BatchWeight
 
 

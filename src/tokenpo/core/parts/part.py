@@ -257,6 +257,14 @@ class SurrogateStage(Part):
         raise NotImplementedError
 
 
+class Selection(Part):
+    """Chooses tokens of each row independently; anything about other rows must come from a signal."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[N, T] bool."""
+        raise NotImplementedError
+
+
 class Weight(Part):
     """A factor ≥ 0 on the surrogate of a token, evaluated without gradient.
 

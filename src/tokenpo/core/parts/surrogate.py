@@ -11,8 +11,7 @@ from ..ops import masked, ratio
 from ..ops.ratio import pessimistic
 from ..ranges import AboveOne, Limit, Share
 from ..types import Batch, Trust
-from .part import Part, SurrogateStage
-from .selection import Selection
+from .part import Part, Selection, SurrogateStage
 from .weights import BatchWeight
 
 

@@ -17,8 +17,8 @@ from ..ops.ratio import log_ratio
 from ..ops.turns import gae
 from ..ranges import AboveZero, NotNegative, Share
 from ..types import Batch, Rollouts, Trust
+from .loss import K1, K2, Divergence, Estimator, StraightThrough
 from .part import CreditStage, Penalty
-from .penalties import K1, K2, Divergence, Estimator, StraightThrough
 
 
 class TeacherCredit(CreditStage):

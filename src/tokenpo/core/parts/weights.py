@@ -8,8 +8,7 @@ from torch import Tensor
 from ..ops import masked
 from ..ranges import Finite, NotNegative, Share, at_least
 from ..types import Batch, Trust
-from .part import BatchSignal, Look, MemorySignal, Part, Signal, Weight
-from .selection import Selection, selected
+from .part import BatchSignal, Look, MemorySignal, Part, Selection, Signal, Weight
 
 
 class Sigmoid(Part):
@@ -141,3 +140,9 @@ class Drop(BatchWeight):
 def _over_mean(weight: Tensor, mean: Tensor) -> Tensor:
     """weight / mean, 0 where the mean is 0."""
     return torch.where(mean > 0, weight / mean, 0.0)
+
+
+def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
+    """[N, T] bool: the tokens that a selection chooses, or those where a signal is not 0."""
+    chosen = selection(batch) if isinstance(selection, Selection) else batch.signal(selection)
+    return chosen if chosen.dtype == torch.bool else chosen != 0

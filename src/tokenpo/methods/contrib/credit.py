@@ -20,9 +20,9 @@ from ...core.ops import masked
 from ...core.ops.group import Groups
 from ...core.ops.ratio import log_ratio
 from ...core.ops.turns import Turns
-from ...core.parts.aggregate import SequenceMean, TokenMean
 from ...core.parts.correction import RolloutCorrection
 from ...core.parts.credit import GAIN, GroupAdvantage
+from ...core.parts.loss import SequenceMean, TokenMean
 from ...core.parts.part import CreditStage, Sampler, Supplied
 from ...core.parts.surrogate import Clip, FixedBounds
 from ...core.ranges import Count, NotNegative, TokenId, at_least, whole

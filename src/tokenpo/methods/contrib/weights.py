@@ -11,10 +11,9 @@ from ...core.objective import Objective
 from ...core.ops import masked
 from ...core.ops.group import Groups
 from ...core.ops.ratio import k3
-from ...core.parts.aggregate import SequenceMean, TokenMean
 from ...core.parts.credit import GroupAdvantage
+from ...core.parts.loss import ReferenceKl, SequenceMean, TokenMean
 from ...core.parts.part import CreditStage, Sampler, Signal, Supplied, Tokens
-from ...core.parts.penalties import ReferenceKl
 from ...core.parts.surrogate import Clip, FixedBounds
 from ...core.parts.weights import SignalWeight
 from ...core.ranges import Finite, Fraction, NotNegative, Number, inside
