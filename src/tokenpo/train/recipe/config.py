@@ -135,7 +135,7 @@ class Criterion(Section):
 
 class Correction(Section):
     preset: str | None = setting(None, "tis, icepop, seq_mis, mis_geo, ..., in place of the settings below")
-    level: Literal["token", "sequence", "geometric"] | None = setting("token", "what has a weight; none: nothing has")
+    level: Literal["token", "sequence", "geometric"] | None = setting("token", "unit of a weight; none: no weight")
     mode: Literal["truncate", "mask"] = setting("truncate", "beyond the bounds: clamp, or drop")
     cap: float | None = setting(2.0, "largest weight; none: no bound", ge=1)
     floor: float = setting(0.0, "smallest weight", ge=0, le=1)
@@ -161,9 +161,7 @@ class Rollout(Section):
     soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
     group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
     rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
-    correction: Correction | None = setting(
-        None, "weights old / sampler's; act with rescore or an adaptive temperature"
-    )
+    correction: Correction | None = setting(None, "weights old / sampler's, with rescore or an adaptive temperature")
 
     @field_validator("temperature")
     @classmethod
@@ -192,7 +190,7 @@ class Train(Section):
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: float = setting(1e-8, gt=0)
     grad_clip: float | None = setting(1.0, "largest gradient norm; none: no limit", gt=0)
-    nonfinite: Literal["stop", "skip"] = setting("stop", "at NaN or an infinity, or skip the update and count it")
+    nonfinite: Literal["stop", "skip"] = setting("stop", "at NaN or an infinity; skip: count the update and go on")
     autocast: bool = setting(False, "bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = setting(None, "penalty on leaving the reference model")
     ratio_tolerance: float | None = setting(None, "nats; none: 1e-3, in half precision 0.05", gt=0)
@@ -232,7 +230,7 @@ class Teacher(Section):
 
 
 class Critic(Section):
-    lr: float = setting(0.03, "of Adam on the value head's bias, and on each weight / their number", gt=0, le=100)
+    lr: float = setting(0.03, "of Adam on the value head's bias; weights divide it by their number", gt=0, le=100)
     warmup: int = setting(0, "first rollout batches, which train the value head alone", ge=0, le=10**9)
     shared: bool = setting(False, "its loss trains the model too; false: it trains the value head alone")
 

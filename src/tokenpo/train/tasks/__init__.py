@@ -44,7 +44,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     for option, value in options.items():
         if option not in known:
             raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
-        # Only plain annotations are checked here; a builder checks options of more than one type itself.
+        # A builder checks options of more than one type itself.
         annotation = str(known[option].annotation)
         expected = _CHECKED.get(annotation)
         if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
@@ -63,10 +63,8 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
 def refuse_tool(task: Task, engine: str) -> None:
     """Raises Unsupported if the task has a tool; for engines whose sampler cannot call one."""
     if isinstance(task, ToolTask):
-        raise Unsupported(
-            f"task {task.name!r} answers its responses while they are sampled, which the {engine} engine has no way "
-            "for: leave out --engine"
-        )
+        answers = f"task {task.name!r} answers its responses while they are sampled"
+        raise Unsupported(f"{answers}, which the {engine} engine has no way for: leave out --engine")
 
 
 def held_out(task: Task, count: int) -> int:

@@ -142,7 +142,5 @@ class Verifier:
 def require_held_out(task: str, size: int, count: int) -> None:
     """Raises TokenPOError if `count` exceeds the `size` of a test split: repeats would make intervals too narrow."""
     if count > size:
-        raise TokenPOError(
-            f"{task} has {size} held-out problems, not the {count} asked for: ask for fewer (evaluate.problems, "
-            "--problems)"
-        )
+        remedy = "ask for fewer (evaluate.problems, --problems)"
+        raise TokenPOError(f"{task} has {size} held-out problems, not the {count} asked for: {remedy}")

@@ -33,13 +33,10 @@ class VerifierOptions:
 
 
 class TextVerifier(Verifier):
-    """Extracts one answer from each completion and judges it in this process.
-
-    A subclass has `extract`, the name of its default extractor, `reference` and `judge`.
-    """
+    """Extracts one answer from each completion and judges it in this process."""
 
     accepts = ("extract",)
-    extract = "tag"
+    extract = "tag"  # the default extractor
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or self.extract, task).find
@@ -49,7 +46,6 @@ class TextVerifier(Verifier):
         raise NotImplementedError
 
     def judge(self, answer: str, reference: Any) -> Score:
-        """The verdict on an extracted answer; notes: "malformed"."""
         raise NotImplementedError
 
     def check(self, problems: list[Problem]) -> None:
@@ -61,12 +57,10 @@ class TextVerifier(Verifier):
                 raise type(error)(f"{problem.place}: {error}") from error
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        """Notes: "no answer", and those of `judge`."""
-        texts = map(Problem.opened, problems, completions)
-        pairs = zip(map(self.reference, problems), map(self._find, texts), strict=True)
-        return [
-            self.judge(answer, gold) if answer is not None else Score(0.0, False, "no answer") for gold, answer in pairs
-        ]
+        """Notes: "no answer", "malformed"."""
+        answers = [self._find(problem.opened(text)) for problem, text in zip(problems, completions, strict=True)]
+        pairs = zip(answers, map(self.reference, problems), strict=True)
+        return [Score(0.0, False, "no answer") if said is None else self.judge(said, gold) for said, gold in pairs]
 
 
 _LONGEST = 200  # characters; bounds the size of every number and the depth of the tree
@@ -107,10 +101,7 @@ _TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", r
 
 
 class Countdown(TextVerifier):
-    """Reward 1 if an expression of + - * / uses each given number once and reaches the target.
-
-    `Problem.answer` is the target; the column `nums` or `numbers` holds the numbers.
-    """
+    """Reward 1 if an expression of + - * / uses each number of the column `nums` (`numbers`) once and is the answer."""
 
     gives_away = False  # the target is part of the question
 
@@ -133,17 +124,13 @@ class Countdown(TextVerifier):
                 raise ValueError
             return sorted(map(_operand, numbers)), Fraction(target)
         except (TypeError, ValueError, ArithmeticError) as error:
-            raise TokenPOError(
-                f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole "
-                "numbers of 0 or more and a number, of 40 digits at most"
-            ) from error
+            expected = "a list of whole numbers of 0 or more and a number, of 40 digits at most"
+            given = f"{key} = {numbers!r:.80} and the target {problem.answer!r:.80}"
+            raise TokenPOError(f"countdown: {given} must be {expected}") from error
 
 
 class KnightsKnaves(TextVerifier):
-    """Reward 1 if the answer gives every person the role that the reference gives, once each, in any order.
-
-    The reference (`Problem.answer`) is a sentence too: "Ann is a knight, and Bob is a knave".
-    """
+    """Reward 1 if the answer gives every person the role that the reference, a sentence too, gives; once, any order."""
 
     def judge(self, answer: str, reference: dict[str, str]) -> Score:
         roles = _roles(answer)
@@ -156,10 +143,9 @@ class KnightsKnaves(TextVerifier):
         """Name to role."""
         roles = _roles(str(problem.answer))
         if roles is None:
-            raise TokenPOError(
-                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
-                'write it as "Ann is a knight, and Bob is a knave"'
-            )
+            remedy = 'write it as "Ann is a knight, and Bob is a knave"'
+            said = f"the reference {str(problem.answer)!r:.80} does not say who is what"
+            raise TokenPOError(f"knights_knaves: {said}: {remedy}")
         return roles
 
 
@@ -199,18 +185,19 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
         UnknownName: no such verifier, extractor, module or function.
         TokenPOError: an option that this verifier does not read, or out of its range.
     """
-    if ":" not in name and name not in VERIFIERS:
+    made = VERIFIERS.get(name)
+    if made is None and ":" not in name:
         remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
-    accepted = UserReward.accepts if ":" in name else VERIFIERS[name].accepts
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if value != option.default and option.name not in accepted:
-            about = f"{option.name} = {value!r} means nothing to the verifier {name!r}"
-            raise TokenPOError(f"{task}: {about}, which takes {', '.join(accepted)}: leave it out")
-    if ":" in name:
+    accepted = (made or UserReward).accepts
+    given = {option.name: getattr(options, option.name) for option in fields(options)}
+    unread = [option.name for option in fields(options) if given[option.name] != option.default]
+    if foreign := next((option for option in unread if option not in accepted), ""):
+        about = f"{foreign} = {given[foreign]!r} means nothing to the verifier {name!r}"
+        raise TokenPOError(f"{task}: {about}, which takes {', '.join(accepted)}: leave it out")
+    if made is None:
         return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
-    return VERIFIERS[name](options, task)
+    return made(options, task)
 
 
 class Exact(TextVerifier):
@@ -228,10 +215,9 @@ class Exact(TextVerifier):
 
 
 class Math(Verifier):
-    r"""Reward 1 if the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
+    """Reward 1 if the answer equals the reference by the conventions of docs/tasks.md, within a time limit.
 
-    Notes: "no answer", "question repeated", "unreadable reference", "timeout", "crash" (the process
-    died), "error: <exception>".
+    Notes: "no answer", "question repeated", "unreadable reference", "timeout", "crash", "error: <exception>".
     """
 
     accepts = ("extract", "verifier_seconds", "verifier_workers")
@@ -257,23 +243,18 @@ class Math(Verifier):
         places = [f"{place}: {text!r:.80}" for place, text in given if text in unreadable]
         if not places:
             return
-        message = (
-            f"math cannot read {len(places)} of {len(given)} references, of which only copies score: "
-            f"{'; '.join(places[:3])}"
-        )
+        first = "; ".join(places[:3])
+        message = f"math cannot read {len(places)} of {len(given)} references, of which only copies score: {first}"
         if len(places) == len(given):
             raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._answer(problem.opened(text)) for problem, text in zip(problems, completions, strict=True)]
-        pairs = zip(problems, answers, strict=True)
-        outcomes = iter(
-            self._pool.map(
-                [(references(problem.answer), *answer, asked(problem.prompt)) for problem, answer in pairs if answer[0]]
-            )
-        )
-        return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
+        given = [(problem, *answer) for problem, answer in zip(problems, answers, strict=True) if answer[0]]
+        jobs = [(references(problem.answer), text, marked, asked(problem.prompt)) for problem, text, marked in given]
+        outcomes = iter(self._pool.map(jobs))
+        return [self._score(next(outcomes)) if text else Score(0.0, False, "no answer") for text, _ in answers]
 
     def close(self) -> None:
         self._pool.close()

@@ -1,12 +1,12 @@
-"""Compare an answer with the references, in a verifier process; find the answer in unmarked text."""
+"""Compare an answer with the references, in a verifier process; find it in unmarked text, or in its question."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from . import engine
-from .echo import is_open, stands_in
 from .reading import Answer, is_balanced, read
 from .spelling import MARKDOWN, spelled
 from .units import is_unit
@@ -19,12 +19,10 @@ _LETTERS = re.compile(r"[a-zA-Z]|\\[a-z]+")
 def equal(references: list[str], text: str, marked: bool, question: str = "") -> list[object]:
     """[whether `text` gives one of `references`, note, the answer in it, whether every reference is readable].
 
-    Equal answers mostly give the same answer text: values are written as SymPy writes them. None means no answer.
+    Values are written as SymPy writes them, so equal answers mostly give the same text; None means no answer.
 
     Args:
-        references: the accepted answers.
-        text: the answer alone if it is `marked`, else a text that contains it.
-        marked: a box, tag or similar mark shows the answer.
+        text: the answer alone if a box, tag or similar has `marked` it, else a text that contains it.
         question: an expression that stands in it is no answer (note "question repeated").
     """
     golds = [read(reference) for reference in references]
@@ -295,3 +293,94 @@ def _of_line(line: str, *, first: bool) -> Answer | None:
     if _SAYS.match(after) and is_open(formulas):
         return None
     return read(f"{formulas} {unit[1]}" if unit and is_unit(unit[1]) else formulas)
+
+
+_QUESTION = 20_000  # characters of the question, from its end
+_MOST_SIGNS = 200  # signs of an answer that are looked for
+_SAID = {
+    "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/", "over": "/", "squared": "^2",
+    "cubed": "^3", "to the power of": "^", "factorial": "!", "square root of": "sqrt", "of": "*",
+}  # fmt: skip
+_OPERAND = r"(-?\d[\d.,/]*)"
+_OPERATIONS = {
+    "+": rf"(?i:add|sum of|total of) {_OPERAND} (?:and|to) {_OPERAND}",
+    "*": rf"(?i:multiply|product of) {_OPERAND} (?:and|by) {_OPERAND}",
+    "-": rf"(?i:difference (?:of|between)) {_OPERAND} and {_OPERAND}",
+    "/": rf"(?i:divide|quotient of) {_OPERAND} (?:and|by) {_OPERAND}",
+}
+_OPERATORS = re.compile(rf"\b(?:{'|'.join(_SAID)})\b|(?<=\d) ?x ?(?=\d)")
+_SIGN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)|\\[a-zA-Z]+|\\.|[^\s]")
+_UNSEEN = {*"{}()[]*+$", r"\cdot", r"\times", r"\{", r"\}"}  # they change a form's looks, or its value
+_ALIKE = {r"\frac": "/", r"\div": "/", r"\vert": "|"}
+_BETWEEN = {*"=,;:<>%", r"\le", r"\ge", r"\ne", r"\in", r"\%", r"\ldots"}  # join values and change none
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+
+Sign = tuple[str, int, int]  # in one spelling, with its place
+
+
+def stands_in(text: str, reference: str, question: str, same_value: Callable[[str], bool]) -> bool:
+    """Whether an answer is an expression of the question; `same_value` tells whether a text has the answer's value.
+
+    The same numbers, letters and operators stand side by side in the question, in any order, and have the answer's
+    value. A bare number is a value wherever it stands, and a form that the reference has is the form that is wanted.
+    """
+    wanted = sorted(sign for sign, *_ in _signs(text))
+    if not is_open(text) or len(wanted) > _MOST_SIGNS or wanted == sorted(sign for sign, *_ in _signs(reference)):
+        return False
+    asked, spelling = _asked(question)
+    for first in range(len(asked) - len(wanted) + 1):
+        window = asked[first : first + len(wanted)]
+        alike = sorted(sign for sign, *_ in window) == wanted
+        if alike and same_value(balanced(spelling[window[0][1] : window[-1][2]])):
+            return True
+    return False
+
+
+def is_open(text: str) -> bool:
+    r"""Whether something remains to be worked out; -7, 50\%, x < 3 and (1, 2) are values.
+
+    >>> is_open("6+4"), is_open("2^{10}"), is_open("-7"), is_open("(1, -2)"), is_open("3(2)")
+    (True, True, False, False, True)
+    """
+    follows = False  # a number or letter
+    for sign, *_ in _signs(text):
+        operand = sign[-1].isalnum() and sign not in _BETWEEN
+        leading = sign == "-" and not follows
+        if sign not in _BETWEEN and not leading and (follows or not operand):
+            return True
+        follows = operand
+    return False
+
+
+@lru_cache(maxsize=64)
+def _asked(question: str) -> tuple[list[Sign], str]:
+    for sign, said in _OPERATIONS.items():
+        question = re.sub(said, rf"\1 {sign} \2", question)
+    question = re.sub(rf"(?i:subtract) {_OPERAND} from {_OPERAND}", r"\2 - \1", question)
+    spelling = spelled(_OPERATORS.sub(lambda word: f" {_SAID.get(word[0], '*')} ", question[-_QUESTION:]))
+    return list(_signs(spelling)), spelling
+
+
+def _signs(text: str) -> Iterator[Sign]:
+    for sign in _SIGN.finditer(text):
+        if sign[0] not in _UNSEEN:
+            name = str(engine.number(sign[1])) if sign[1] else _ALIKE.get(sign[0], sign[0])
+            yield name, sign.start(), sign.end()
+
+
+def balanced(text: str) -> str:
+    """The text with the brackets that it lacks at its ends.
+
+    >>> balanced("6+4)*2"), balanced("2*(6+4")
+    ('(6+4)*2', '2*(6+4)')
+    """
+    opened: list[str] = []
+    for sign in text:
+        if sign in _CLOSES:
+            opened.append(sign)
+        elif sign in _CLOSES.values():
+            if opened and _CLOSES[opened[-1]] == sign:
+                opened.pop()
+            else:
+                text = next(opening for opening, closing in _CLOSES.items() if closing == sign) + text
+    return text + "".join(_CLOSES[opening] for opening in reversed(opened))

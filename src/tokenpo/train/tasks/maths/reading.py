@@ -1,7 +1,4 @@
-r"""The parser of answers: lists, sets, tuples, intervals, names and bases, down to values for the engine.
-
-Each reader is one form; the first that recognises a text parses it, and its parts in the same way.
-"""
+"""The parser of answers, from lists, sets, intervals and names down to values: the first reader that knows a form."""
 
 from __future__ import annotations
 
@@ -91,23 +88,17 @@ _CONSTANTS = ("e", "i", r"\pi", r"\infty")
 class Answer:
     """A parsed answer.
 
-    Args:
-        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple" (or interval), "union",
-            "ratio" and "clock" (a time, or a ratio such as 3:10) have items; "letters" have an order; "base" is a
-            number in a base; "dots" and "text" are not parsed.
-        text: in one spelling, without name and unit.
-        items: its parts; of an equation the two sides.
-        name: the x of x = 7.
-        unit: of a value.
-        ends: the brackets of a tuple or an interval; the base of a number.
+    Its kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple" (or interval), "union",
+    "ratio" and "clock" (a time, or a ratio such as 3:10) have items; "letters" have an order; "base" is a number in a
+    base; "dots" and "text" are not parsed.
     """
 
     kind: str
-    text: str
-    items: tuple[Answer, ...] = ()
-    name: str = ""
+    text: str  # in one spelling, without name and unit
+    items: tuple[Answer, ...] = ()  # of an equation the two sides
+    name: str = ""  # the x of x = 7
     unit: Unit | None = None
-    ends: str = ""
+    ends: str = ""  # the brackets of a tuple or an interval; the base of a number
 
     @property
     def is_maths(self) -> bool:
