@@ -7,7 +7,7 @@ Log-probability, entropy (recorded, without gradient), the clipped policy loss o
 hidden states and head. Ours is `fused_gradient` of `tokenpo.core.head.fused` with DAPO's loss, which like the peers
 keeps none of the loss's terms; "half dead" is the same where half of the groups have equal rewards, "half live" without
 the rows of these groups, as the embedded engine hands it over, "half floor" the three products of the rows that are
-left, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
+left, "sequence" with GSPO's ratio, "apart" by `token_stats` and the loss through
 autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
 
 The floor is the three matrix products with outputs that exist already. So that fresh memory costs nobody much, the
@@ -75,13 +75,13 @@ class Step:
         part.rollouts, part.credit = self.rollouts.rows(rows), self.credit.rows(rows)
         return part
 
-    def fused(self, *, lean: bool = False) -> Run:
+    def fused(self) -> Run:
         problem = self.problem
         step = (self.objective, problem.hidden, problem.head, self.rollouts, self.credit, self.totals)
 
         def run() -> None:
             problem.forget()
-            _, pulled = fused_gradient(*step, lean=lean, chunk=self.chunk, terms=())
+            _, pulled = fused_gradient(*step, chunk=self.chunk, terms=())
             problem.hidden.grad = pulled
 
         return run
@@ -126,7 +126,6 @@ def main(arguments: list[str] | None = None) -> None:
                 "half live": live.fused(),
                 "half floor": live.problem.floor(),
                 "sequence": Step(problem, gspo, chunk=chosen.chunk).fused(),
-                "lean": step.fused(lean=True),
                 "apart": step.apart(),
             }
             runs |= {name: step.three_lines(stats) for name, stats in {"naive": naive, **peers()}.items()}

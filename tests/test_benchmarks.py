@@ -18,7 +18,7 @@ SMALLEST = {
     "objective": ["--rows 8 --length 16 --rounds 1 --only gspo", "--rows 8 --length 16 --rounds 1 --only grpo --alone"],
     "token_stats": ["--shapes least --rounds 1 --only ours naive", "--shapes least --memory --only ours"],
     "fused_objective": [
-        '--shapes least --rounds 1 --chunk 64 --only fused "half live" lean sequence',
+        '--shapes least --rounds 1 --chunk 64 --only fused "half live" sequence',
         "--shapes least --memory --only fused",
     ],
     "teacher_tile": ["--shapes least --rounds 1 --only tile held", "--shapes least --memory --only tile"],

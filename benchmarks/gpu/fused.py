@@ -20,7 +20,7 @@ from token_stats import SHAPES, Problem, naive, peak_megabytes, peers
 from tokenpo.core.head.projection import chunk_rows
 
 Case = Callable[[], dict[str, Any]]
-WEIGHTY = {"fused", "fused, lean", "trl", "verl", "verl's Triton", "torch", "Liger"}
+WEIGHTY = {"fused", "trl", "verl", "verl's Triton", "torch", "Liger"}
 
 
 def cases(small: bool, device: str) -> dict[str, Case]:
@@ -71,7 +71,6 @@ class Place:
 
         found: dict[str, Callable[[], Run]] = {
             "fused": lambda: self.step().fused(),
-            "fused, lean": lambda: self.step().fused(lean=True),
             "fused, one chunk": lambda: self.step(chunk=whole).fused(),
             "fused, half of the groups dead": lambda: self.step(dead=0.5).fused(),
             "fused, tepo": lambda: self.step("tepo").fused(),

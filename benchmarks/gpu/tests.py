@@ -166,19 +166,19 @@ def _seen(value: Tensor, logprob: Tensor, entropy: Tensor, gradients: Sequence[T
 Way = Callable[[Problem, str, list[Tensor], str], dict[str, Tensor]]
 
 
-def _fused(lean: bool | None, problem: Problem, name: str, leaves: list[Tensor], device: str) -> dict[str, Tensor]:
-    """By `fused_loss` where `lean` is None, else by `fused_gradient`."""
+def _fused(by_graph: bool, problem: Problem, name: str, leaves: list[Tensor], device: str) -> dict[str, Tensor]:
+    """By `fused_loss`, or by `fused_gradient`."""
     objective = tokenpo.method(name, **FUSED[name])
     rollouts = problem.rollouts(objective.needs, device)
     hidden, head, bias = leaves
     step = objective, hidden, head, rollouts, objective.prepare(rollouts), Totals.of(rollouts)
     how: dict[str, Any] = {"bias": bias, "generator": _drawn()}
-    if lean is None:
+    if by_graph:
         fused = fused_loss(*step, chunk=problem.chunk, **how)
         fused.loss.value.backward()
         pulled = hidden.grad
     else:
-        fused, pulled = fused_gradient(*step, lean=lean, **how, **({} if lean else {"chunk": problem.chunk}))
+        fused, pulled = fused_gradient(*step, chunk=problem.chunk, **how)
     assert pulled is not None and head.grad is not None and bias.grad is not None
     dead = (fused.pull[rollouts.mask] == 0) & (not objective.entropy_gradient)
     if pulled[dead].any() or (not dead.any() and not objective.entropy_gradient):
@@ -205,9 +205,8 @@ def _apart(problem: Problem, name: str, leaves: list[Tensor], device: str) -> di
 
 
 WAYS: dict[str, Way] = {
-    "fused_loss": functools.partial(_fused, None),
+    "fused_loss": functools.partial(_fused, True),
     "fused_gradient": functools.partial(_fused, False),
-    "lean": functools.partial(_fused, True),
     "token_stats": _apart,
 }
 

@@ -32,7 +32,7 @@ PARTS = {
 }
 
 HEADS = {
-    "fused": "ours", "fused, lean": "ours, the vocabulary in tiles", "torch": "plain torch", "trl": "TRL's head",
+    "fused": "ours", "torch": "plain torch", "trl": "TRL's head",
     "verl": "verl's head", "verl's Triton": "verl's Triton kernel", "Liger": "Liger's GRPO loss, without entropy",
     "Liger, compiled": "the same, compiled",
 }  # fmt: skip
@@ -70,7 +70,6 @@ shared memory of a multiprocessor, so several have to share one), or the product
 | | products | logits | what else differs |
 | --- | --- | --- | --- |
 | ours | 3 | one buffer, the residual in place; a chunk is a 32nd of the card's memory, at most 2.5 GiB | any objective, entropy, temperature per token; tokens without a gradient are left out |
-| ours, the vocabulary in tiles | 4 | 4,096 tokens x 8,192 of the vocabulary | the head's gradient is summed in float32 a tile at a time |
 | quack's linear cross-entropy (c8ec317) | 3 | chunks of 4,096 tokens, the gradient in place | cross-entropy only; sums the head's gradient in float32 inside the product, as ours |
 | cut-cross-entropy (d42911f) | 4 | never in the card's memory | cross-entropy only; by default leaves out blocks of the gradient that are nearly zero |
 | Liger's GRPO loss (0.8.5) | 4 | a sequence x a part of the vocabulary | its backward products are in float32; `torch.compile` covers the loss alone, not the products |

@@ -14,8 +14,7 @@ import tokenpo
 from method_kinds import of_each_kind
 from naive_head import naive_divergence, naive_stats
 from timing import peak_bytes
-from tokenpo.base.errors import MissingInput, TokenPOError, Unsupported
-from tokenpo.core.head import tiles
+from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.head.fused import Fused, fused_gradient, fused_loss
 from tokenpo.core.head.projection import HeadGradient
 from tokenpo.core.head.teacher import Teacher
@@ -162,13 +161,12 @@ def test_every_chunk_from_one_token_to_all_of_them(objective, dead: bool, v: int
 
 
 @pytest.mark.parametrize("objective", [DAPO, BONUS])
-@pytest.mark.parametrize("lean", [False, True])
-def test_float32_is_not_rounded_to_less(lean: bool, objective) -> None:
+def test_float32_is_not_rounded_to_less(objective) -> None:
     """Bf16 would be off by 4e-3."""
     problem = Problem(objective, bias=True)
     hidden, head, bias = (x.detach().float().requires_grad_() for x in problem.leaves)
     problem.hidden, problem.head, problem.bias = (x.detach().double().requires_grad_() for x in (hidden, head, bias))
-    _, pulled = fused_gradient(objective, hidden, head, *problem.step[2:], bias=bias, chunk=7, lean=lean)
+    _, pulled = fused_gradient(objective, hidden, head, *problem.step[2:], bias=bias, chunk=7)
     for mine, theirs in zip((pulled, head.grad, bias.grad), problem.plain(objective).gradients, strict=True):
         assert mine is not None and mine.dtype == torch.float32
         assert (mine.double() - theirs).norm() < 3e-6 * theirs.norm()
@@ -213,24 +211,15 @@ def test_what_a_bf16_head_has_gathered_is_rounded_once() -> None:
     assert torch.equal(head.grad, (before.float() + wide.grad).bfloat16())
 
 
-# A chunk of 4 is shorter than many responses, one of 20 holds several, and by default one holds them all; "lean" takes
-# blocks of 7 tokens and 16 of the vocabulary of 50.
-@pytest.mark.parametrize("chunk", [4, 20, None, "lean"])
+# A chunk of 4 is shorter than many responses, one of 20 holds several, and by default one holds them all.
+@pytest.mark.parametrize("chunk", [4, 20, None])
 @pytest.mark.parametrize("name", of_each_kind())
-def test_is_the_plain_way_for_every_method(name, chunk, monkeypatch):
-    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
+def test_is_the_plain_way_for_every_method(name, chunk):
     objective = tokenpo.method(name)
-    if chunk == "lean" and objective.teacher_beta is not None:
-        pytest.skip("refused: test_bad_input_is_named")
-    problem = Problem(objective, bias=chunk in (20, "lean"), dead=chunk == "lean")
+    problem = Problem(objective, bias=chunk == 20)
     value, gradients, _, terms, _, _ = problem.plain(objective)
-    if chunk == "lean":
-        generator = torch.Generator().manual_seed(3)
-        got, pulled = fused_gradient(objective, *problem.step, bias=problem.bias, generator=generator, lean=True)
-        mine = pulled, problem.head.grad, problem.bias.grad
-    else:
-        got = problem.fused(objective, chunk)
-        mine = [x / 3 for x in torch.autograd.grad(3 * got.loss.value, problem.leaves)]
+    got = problem.fused(objective, chunk)
+    mine = [x / 3 for x in torch.autograd.grad(3 * got.loss.value, problem.leaves)]
     close(got.loss.value, value, 1e-10)
     for ours, theirs in zip(mine, gradients, strict=True):
         close(ours, theirs, 1e-10)
@@ -255,7 +244,7 @@ def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
 
 
 def test_a_gradient_stays_in_halves_only_where_one_product_makes_it(monkeypatch):
-    """Or each tile adds once; not with a second chunk, and not under autocast, where the head itself is wider."""
+    """Not with a second chunk, and not under autocast, where the head itself is wider."""
     objective = tokenpo.method("grpo")
     problem = Problem(objective)
     hidden, head = (x.detach().bfloat16().requires_grad_() for x in (problem.hidden, problem.head))
@@ -273,10 +262,9 @@ def test_a_gradient_stays_in_halves_only_where_one_product_makes_it(monkeypatch)
         fused_gradient(objective, hidden, head, *step, chunk=chunk)
         token_stats(hidden, head, problem.rollouts.token_ids[step[0].mask], chunk=chunk).logprob.sum().backward()
     assert seen == [True, True, True, False, False, False]
-    fused_gradient(objective, hidden, head, *step, lean=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         fused_gradient(objective, hidden, head.detach().float().requires_grad_(), *step, chunk=m)
-    assert seen[6:] == [True, False]
+    assert seen[6:] == [False]
 
 
 @pytest.mark.parametrize("chunk", [4, 20, None])
@@ -414,43 +402,6 @@ def test_memory_is_bounded_by_the_chunk_whatever_the_number_of_responses(name):
     assert few < 4 * chunk * v * 4 + 1024 * 32 * length
 
 
-def test_lean_holds_no_row_of_logits():
-    """64 tokens of a vocabulary of 100,000: what is held at once stays below a twelfth of the logits, 25.6 MB."""
-    n, length, v = 4, 16, 100_000
-    assert peak_bytes(large(tokenpo.method("grpo"), n, length, v, 8, -11.0, lean=True)) < n * length * v * 4 / 12
-
-
-def test_lean_sums_the_gradient_of_a_half_precision_head_in_float32_a_tile_at_a_time(monkeypatch):
-    """In tiles of 7 words and single tokens; also onto an earlier gradient."""
-    monkeypatch.setattr(tiles, "_SHAPE", (1, 7))
-    seen, add = set(), HeadGradient.add
-
-    def watched(self, *args, **named):
-        seen.add(self.head.dtype)
-        add(self, *args, **named)
-
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    hidden, head = (x.detach().bfloat16() for x in (problem.hidden, problem.head))
-    for earlier in (None, 1e-3 * torch.randn(V, H, generator=torch.Generator().manual_seed(5)).bfloat16()):
-        made = []
-        for how in ({"chunk": len(hidden)}, {"lean": True}):
-            monkeypatch.setattr(HeadGradient, "add", watched if "lean" in how else add)
-            own = head.clone().requires_grad_()
-            own.grad = None if earlier is None else earlier.clone()
-            _, pulled = fused_gradient(objective, hidden.clone().requires_grad_(), own, *problem.step[2:], **how)
-            made.append((own.grad.double(), pulled.double()))
-        for whole, lean in zip(*made, strict=True):
-            close(lean, whole, 6e-3)
-    assert seen == {torch.float32}
-
-
-def test_lean_needs_no_float32_copy_of_a_half_precision_head():
-    """Beyond a head of 100,000 x 32 in halves, 6.4 MB, and its gradient."""
-    run = large(tokenpo.method("grpo"), 4, 16, 100_000, 32, -11.0, lean=True, dtype=torch.bfloat16)
-    assert peak_bytes(run) < 100_000 * 32 * 4 / 2
-
-
 @pytest.mark.parametrize(
     ("name", "v", "h", "chunk", "most"),
     # Beyond the chunk's logits, 1: gradients of as many numbers where V = H, 1, and blocks that are worked on.
@@ -473,8 +424,6 @@ def test_bad_input_is_named():
     problem = Problem(objective)
     with pytest.raises(MissingInput, match="needs teacher_divergence: give teacher"):
         fused_loss(objective, *problem.step)
-    with pytest.raises(Unsupported, match="tiles of the vocabulary"):
-        fused_gradient(objective, *problem.step, teacher=problem.teacher, lean=True)
     for wrong in ({"head": problem.teacher.head[:5]}, {"hidden": problem.teacher.hidden[:4]}):
         with pytest.raises(TokenPOError, match=rf"M = {len(problem.hidden)} tokens and vocabulary of V = 50"):
             fused_loss(objective, *problem.step, teacher=dataclasses.replace(problem.teacher, **wrong))

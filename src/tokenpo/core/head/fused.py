@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...base.errors import MissingInput, NotFinite, TokenPOError, Unsupported, present
+from ...base.errors import MissingInput, NotFinite, TokenPOError, present
 from ..objective import Objective
 from ..ops.known_gradient import known
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of, same_dtype, tile_rows
 from .softmax import RowStats, ascent, part, residual, wide
 from .teacher import Teacher
-from .tiles import Tiled
 from .token_stats import joined, live_rows
 
 # All responses, all tokens.
@@ -120,15 +119,10 @@ def fused_gradient(
     chunk: int | None = None,
     terms: Collection[str] | None = None,
     teacher: Teacher | None = None,
-    lean: bool = False,
 ) -> tuple[Fused, Tensor]:
     """`fused_loss` without graph: adds the gradients in place to `head.grad` and `bias.grad`, which must be leaves.
 
     A float32 head needs no second buffer of its size, in whatever dtype autocast computes.
-
-    Args:
-        lean: split the vocabulary into tiles too, for a fourth product: at most 512 tokens x 2048 tokens of the
-            vocabulary exist at a time (4096 x 8192 on a GPU), and `chunk` is not used.
 
     Returns:
         The detached loss, and its gradient to `hidden` [M, H], for `hidden.backward`.
@@ -141,13 +135,13 @@ def fused_gradient(
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
     # Add to an earlier gradient of the head in place if its dtype is wide enough, or each number is added only once.
-    own = head.grad if head.requires_grad and (lean or head.dtype == wide(head.dtype)) else None
+    own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
-    once = head.dtype == work.head.dtype and (lean or work.fits)
+    once = head.dtype == work.head.dtype and work.fits
     total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=once)
     if own is not None:
         total.head, total.blank = own, False
-    fused = work.run_lean(generator, total) if lean else work.run(generator, total)
+    fused = work.run(generator, total)
     total.settle()
     for x, added in ((head, total.head), (bias, total.bias)):
         if x is not None and added is not None and added is not x.grad:
@@ -220,29 +214,11 @@ class Work:
             buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
             return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
 
-    def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
-        """`run` for all responses at once with the vocabulary in tiles; computes the logits twice."""
-        if self.teacher is not None:
-            raise Unsupported(
-                f"{self.objective.name} compares whole distributions with a teacher's, which the head in tiles of the "
-                "vocabulary does not: leave lean=True out"
-            )
-        tiled = Tiled.of(self.head, self.bias)
-        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
-            drift = "entropy_drift" in self.objective.needs
-            stats = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
-            work = self._observed(generator, stats[0])
-            fused, (g, g_entropy, _) = work._loss(*EVERYTHING, stats[0])
-            if total.hidden is not None:
-                total.hidden.zero_()
-            tiled.add_gradient(total, self.hidden, self.target, self.scale, stats, present(g, "a gradient"), g_entropy)
-            return fused
-
-    def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
+    def _observed(self, generator: torch.Generator | None) -> Work:
         """The work with the credit after `observe`, for which it computes the statistics of all tokens of the step."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
-        stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
+        stats = self._stats(slice(0, len(self.hidden)))
         everything = Batch(self.rollouts, self.credit, self._policy(*EVERYTHING, stats))
         return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
 

@@ -1,10 +1,7 @@
 """The sums of a softmax in one Triton kernel, which reads a row of logits twice and writes it once.
 
-torch makes nine passes over the logits (`softmax.sums`), this kernel two, which take little time on a GPU beside the
-matrix products. The first pass keeps a running maximum and rescales its sums to each higher one, as in `tiles`. The
-module can only be imported if Triton is installed.
-
-Axes: M rows, V vocabulary.
+torch makes nine passes over the logits (`softmax.sums`). The first pass here keeps a running maximum and rescales its
+sums to each higher one. The module can only be imported if Triton is installed. Axes: M rows, V vocabulary.
 """
 
 from __future__ import annotations
