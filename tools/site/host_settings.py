@@ -181,7 +181,6 @@ VERL: tuple[Row, ...] = (
               "old ones, which verl computes all the same"),
     *_honoured(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
     *_honoured(f"{_FILTER}.metric", "verl compares it within a group"),
-    *_honoured(f"{_FILTER}.max_num_gen_batches", "bound on the generation batches of a step; 0 is 10"),
     *_honoured(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
     *_honoured(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
     *_verls("read by verl only with a key that is refused", {
@@ -191,7 +190,9 @@ VERL: tuple[Row, ...] = (
     *_verls("read by nothing in verl 0.9.1", {
         ACTOR: "use_rollout_log_probs ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu",
     }),
-    *_verls("dynamic sampling", {_FILTER: "max_inflight_gen_batches"}),
+    *_verls("dynamic sampling: verl's V1 trainers read no `max_num_gen_batches`", {
+        _FILTER: "max_num_gen_batches max_inflight_gen_batches",
+    }),
     *_verls("micro-batches, whose split changes nothing", {
         ACTOR: "ppo_micro_batch_size ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu "
         "data_loader_seed",

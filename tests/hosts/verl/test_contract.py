@@ -83,14 +83,6 @@ def test_the_trainer_can_be_imported_first() -> None:
     assert done.returncode == 0 and "NOT active" not in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("program", ["one_step_off_policy.main_ppo", "fully_async_policy.fully_async_main"])
-def test_verls_asynchronous_programs_refuse_our_settings(program: str) -> None:
-    """As they are started; they say so before they start Ray."""
-    words = [sys.executable, "-m", f"verl.experimental.{program}", "+algorithm.tokenpo.method=grpo"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and "one-step-off and fully asynchronous programs are made of" in done.stderr
-
-
 def test_metrics_are_reduced_by_name() -> None:
     from verl.utils.metric import Metric, reduce_metrics
 

@@ -4,10 +4,6 @@ One of them stands outside the mark `slow` and holds as much as a run can; most 
 """
 
 import json
-import os
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,7 @@ import pytest
 
 import own_method
 import tokenpo
-from hosts.verl.support import nodes, run
+from hosts.verl.support import run
 from run_views import lines
 from tokenpo.core.parts.entropy import EntropyScale
 from tokenpo.hosts.verl.loss import DRIFT
@@ -121,19 +117,6 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_dynamic_sampling_ends(tmp_path: Path) -> None:
-    """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
-    more = {
-        "+algorithm.tokenpo.method": "dapo",
-        "algorithm.filter_groups.enable": True,
-        "algorithm.filter_groups.max_num_gen_batches": 2,
-        "data.max_response_length": 2,
-    }
-    with pytest.raises(AssertionError, match=r"dynamic sampling drew \d+ prompts for one step of 8"):
-        run.main_ppo(settings(tmp_path, 2, **more), tmp_path, timeout=900)
-
-
-@pytest.mark.slow
 def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
     """verl's critic gives `ppo` the values, and learns from the method's returns."""
     more = {
@@ -176,56 +159,3 @@ def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
     first, *others = read_run(tmp_path / REPORT).metrics.lines
     assert len(others) == 2 and all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in (first, *others))
     assert abs(first["teacher_kl"]) < 1e-5 < 1e-3 < abs(others[-1]["teacher_kl"])
-
-
-def on_cluster(address: str, directory: Path) -> dict[str, Any]:
-    """Five steps on two nodes with two workers each; a checkpoint after every second step."""
-    unset = {
-        f"{plus}ray_kwargs.ray_init.{name}": "null"
-        for plus, name in (
-            ("", "num_cpus"),
-            ("+", "num_gpus"),
-            ("+", "object_store_memory"),
-            ("+", "include_dashboard"),
-        )
-    }
-    more = {
-        "+ray_kwargs.ray_init.address": address,
-        "trainer.nnodes": 2,
-        "trainer.save_freq": 2,
-        "trainer.resume_mode": "auto",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
-    }
-    return settings(directory, 5, **unset, **more)
-
-
-def kill_one(holder: int, metrics: Path, killed: list[int]) -> None:
-    """Ends the last worker once three steps are recorded."""
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
-        time.sleep(0.05)
-    killed += nodes.workers(holder)
-    os.kill(killed[-1], signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_a_run_on_two_nodes_that_lost_a_worker_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    """The run ends, loudly, with what came after step 2; the same command goes on from there, with what HAPO
-    remembered then, and the report has every step once."""
-    killed: list[int] = []
-    with nodes.cluster(tmp_path, 2, 2) as (address, holder):
-        metrics = tmp_path / REPORT / "metrics.jsonl"
-        threading.Thread(target=kill_one, args=(holder, metrics, killed), daemon=True).start()
-        with pytest.raises(AssertionError, match=r"(?s)^exit code 1: .*Actor(Died|Unavailable)Error"):
-            run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
-    assert len(killed) == 4
-    before = read_run(tmp_path / REPORT).metrics.lines
-    assert [row["step"] for row in before][:3] == [1, 2, 3] and len(before) < 5
-    remembered = json.loads((tmp_path / "checkpoints" / "global_step_2" / "tokenpo.json").read_text())["memory"]
-    (tmp_path / run.SEEN).unlink()
-    with nodes.cluster(tmp_path, 2, 2) as (address, _):
-        text = run.main_ppo(on_cluster(address, tmp_path), tmp_path, timeout=500)
-    assert "setting global step to 2" in text
-    after = read_run(tmp_path / REPORT).metrics.lines
-    assert [row["step"] for row in after] == [1, 2, 3, 4, 5] and after[:2] == before[:2]
-    assert lines(tmp_path, run.SEEN)[0]["extra_args"]["tokenpo_pivot"] == remembered[0]["pivot"]
-    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in after)

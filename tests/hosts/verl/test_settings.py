@@ -14,8 +14,7 @@ from hosts.verl.support.composed import composed
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection
 from tokenpo.core.request_temperature import PROCESSOR
-from tokenpo.hosts.verl.configure import Settings, configure
-from tokenpo.hosts.verl.correction import KEYS
+from tokenpo.hosts.verl.configure import KEYS, Settings, configure
 from tokenpo.hosts.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 

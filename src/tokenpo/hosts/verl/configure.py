@@ -1,6 +1,7 @@
 """Builds the objective of `algorithm.tokenpo`, and changes or refuses verl's own settings for it."""
 
 # pyright: reportMissingImports=false
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import TokenPOError, refuse
+from ...base.errors import TokenPOError, choose, refuse
 from ...core import parts
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -16,13 +17,32 @@ from ...core.parts import Rejection, walk
 from ...core.ranges import Positive, whole
 from ...core.request_temperature import PROCESSOR
 from ...methods import Teaching, build_method, extended, from_text
-from ...methods.extensions import Form
-from . import correction, lacking
+from ...methods.extensions import Form, Preset
+from . import lacking
 from .settings import ROLLOUT, SETTINGS
 
 PLACE = "algorithm.tokenpo"
 PROCESSORS = f"{ROLLOUT}.engine_kwargs.vllm.logits_processors"
 _REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+CORRECTION = "algorithm.rollout_correction"
+# Key -> verl's default, which corrects nothing.
+KEYS: dict[str, Any] = {
+    "rollout_is": None,
+    "rollout_is_threshold": 2.0,
+    "rollout_is_batch_normalize": False,
+    "rollout_rs": None,
+    "rollout_rs_threshold": None,
+    "bypass_mode": False,
+    "loss_type": "ppo_clip",
+}
+_LEVELS = {"token": parts.EachToken(), "seq_sum": parts.Total(), "seq_mean": parts.Mean(), "seq_max": parts.Every()}
+# Name of a rejection -> (level, divergence); None means the ratio.
+_REJECTIONS: dict[str, tuple[parts.Level, parts.Estimator | None]] = {
+    f"{judged}_{kind}": (level, of)
+    for judged, level in _LEVELS.items()
+    for kind, of in {"k1": None, "k2": parts.K2(), "k3": parts.K3()}.items()
+    if (judged, kind) != ("seq_max", "k1")
+}
 Table = Mapping[str, Any] | None
 Whole = Annotated[int, whole(0)]
 
@@ -126,17 +146,17 @@ def _objective(keys: Keys, length: int) -> Objective:
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
     """The objective with verl's rollout correction as weights, and a note; the correction is switched off in verl."""
-    section: Any = OmegaConf.select(config, correction.PLACE)
+    section: Any = OmegaConf.select(config, CORRECTION)
     settings: dict[str, Any] = {} if section is None else dict(section)
-    if all(settings.get(key, default) == default for key, default in correction.KEYS.items()):
+    if all(settings.get(key, default) == default for key, default in KEYS.items()):
         return objective, []
-    preset = correction.preset_of(settings)
-    for key, default in correction.KEYS.items():
-        OmegaConf.update(config, f"{correction.PLACE}.{key}", default)
+    preset = preset_of(settings)
+    for key, default in KEYS.items():
+        OmegaConf.update(config, f"{CORRECTION}.{key}", default)
     weights = " · ".join(map(repr, preset.weights)) or "no weight"
     bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
-    note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
-    return extended(objective, correction=preset, labels={"correction": correction.PLACE}), [note]
+    note = f"{CORRECTION} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
+    return extended(objective, correction=preset, labels={"correction": CORRECTION}), [note]
 
 
 def _faults(config: DictConfig, objective: Objective) -> Iterator[str]:
@@ -187,3 +207,72 @@ def _warnings(config: DictConfig, objective: Objective) -> list[str]:
     if config.actor_rollout_ref.rollout.n == 1:
         notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
     return notes
+
+
+def preset_of(section: Mapping[str, Any]) -> Preset:
+    """The preset for verl's keys; raises UnknownName for a name, TokenPOError for a threshold."""
+    settings = {key: section.get(key, default) for key, default in KEYS.items()}
+    bypass = bool(settings["bypass_mode"])
+    plain = choose(f"{CORRECTION}.loss_type", settings["loss_type"], {"ppo_clip": False, "reinforce": True})
+    if plain and not bypass:
+        raise TokenPOError(
+            f"{CORRECTION}.loss_type=reinforce needs bypass_mode=True: set it, or loss_type=ppo_clip and "
+            "+algorithm.tokenpo.method=gpg"
+        )
+    weights: tuple[parts.Weight, ...] = ()
+    # A clipped ratio to the sampler already corrects; verl then uses the weights in its metrics only.
+    if settings["rollout_is"] is not None and (plain or not bypass):
+        weights += (_weight(settings, current=bypass),)
+    if settings["rollout_rs"] is not None:
+        weights += (_rejection(str(settings["rollout_rs"]), settings["rollout_rs_threshold"], current=bypass),)
+    return Preset(weights, bypass, plain)
+
+
+def _weight(settings: Mapping[str, Any], *, current: bool) -> parts.Weight:
+    sequence = choose(f"{CORRECTION}.rollout_is", settings["rollout_is"], {"token": False, "sequence": True})
+    low, high = _bounds("rollout_is_threshold", settings["rollout_is_threshold"])
+    weight = parts.RolloutCorrection(sequence, low is not None, high, low or 0.0, current=current)
+    if not settings["rollout_is_batch_normalize"]:
+        return weight
+    if current:
+        raise TokenPOError(
+            f"{CORRECTION}.rollout_is_batch_normalize with bypass_mode would divide by the mean of each micro-batch, "
+            "under a policy that moves: set it to False"
+        )
+    return parts.NormalisedWeight(weight, parts.RolloutMean(weight))
+
+
+def _rejection(names: str, thresholds: Any, *, current: bool) -> parts.Rejection:
+    kinds = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    bounds = [one.strip() for one in str(thresholds).split(",")]
+    if thresholds is None or len(bounds) not in (1, len(kinds)):
+        raise TokenPOError(
+            f"{CORRECTION}.rollout_rs_threshold = {thresholds!r}: give one threshold, or one for each of "
+            + ", ".join(kinds)
+        )
+    bounds = bounds * len(kinds) if len(bounds) == 1 else bounds
+    return parts.Rejection(tuple(_criterion(*pair) for pair in zip(kinds, bounds, strict=True)), current=current)
+
+
+def _criterion(name: str, threshold: str) -> parts.Criterion:
+    level, of = choose(f"{CORRECTION}.rollout_rs", name, _REJECTIONS)
+    low, high = _bounds("rollout_rs_threshold", threshold)
+    if of is not None:
+        if low is not None:
+            raise TokenPOError(f"{CORRECTION}.rollout_rs_threshold = {threshold!r}: {name} has an upper bound only")
+        return parts.Criterion(level, high=high, of=of)
+    # verl's k1 is −log ρ: its bounds are those of 1/ρ.
+    return parts.Criterion(level, 1 / high, 1 / (1 / high if low is None else low))
+
+
+def _bounds(key: str, threshold: Any) -> tuple[float | None, float]:
+    """(lower, upper) from "upper" or "lower_upper", all above 0; lower is None for "upper"."""
+    try:
+        *low, high = (float(bound) for bound in str(threshold).split("_", 1))
+    except ValueError:
+        low, high = [], math.nan
+    if not all(0 < bound < math.inf for bound in (*low, high)):
+        raise TokenPOError(
+            f"{CORRECTION}.{key} = {threshold!r} is no threshold above 0: write 2.0, or '0.5_5.0' for two ends"
+        )
+    return (low[0] if low else None), high

@@ -22,7 +22,8 @@ from ...core.parts import Aggregate, ConstantLength, SequenceMean, TokenMean, To
 from ...core.types import Batch, Credit, Policy, Totals
 from ...methods import METHODS, method
 from ..advantage_only import bare, remedy, reward_credit, unfit
-from . import correction, lacking
+from . import lacking
+from .configure import CORRECTION, KEYS
 from .settings import ACTOR, SETTINGS, Setting
 
 PREFIX, HOST = "tokenpo/", "verl's registry"
@@ -96,7 +97,7 @@ def policy_loss(
     """
     objective = fitting(name)
     batch_info = {} if config is None else config.global_batch_info
-    ignored = f"{name} in {HOST} would ignore the weights of {correction.PLACE}: {_instead(objective)}"
+    ignored = f"{name} in {HOST} would ignore the weights of {CORRECTION}: {_instead(objective)}"
     wrong = _of_mode(objective, loss_agg_mode, batch_info.get("loss_scale_factor"))
     refuse([*wrong, None if rollout_is_weights is None else ignored])
     mask, live = response_mask.bool(), response_mask.any(1)
@@ -149,10 +150,10 @@ def _of_loss(objective: Objective, config: DictConfig) -> Iterator[str]:
             f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={default}, or "
             f"{_instead(objective)}, where options are given"
         )
-    for key, default in correction.KEYS.items():
-        value = OmegaConf.select(config, f"{correction.PLACE}.{key}", default=default)
+    for key, default in KEYS.items():
+        value = OmegaConf.select(config, f"{CORRECTION}.{key}", default=default)
         if value != default:
-            yield f"{objective.name} in {HOST} would ignore {correction.PLACE}.{key}={value}: {_instead(objective)}"
+            yield f"{objective.name} in {HOST} would ignore {CORRECTION}.{key}={value}: {_instead(objective)}"
 
 
 def _of_credit(objective: Objective, config: DictConfig) -> Iterator[str]:

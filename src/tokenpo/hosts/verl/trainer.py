@@ -11,7 +11,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,53 +51,6 @@ REMEDY = (
 )
 
 
-@dataclass
-class Refills:
-    """Caps the prompts of one step: verl's V1 buffer refills for ever if all groups have equal rewards.
-
-    The buffer draws two prompts for each dropped group while others still run. Prompts above the cap are not drawn; the
-    step fails if nothing runs any more and groups are still missing.
-    """
-
-    batch: int  # prompts of one generation batch
-    most: int  # generation batches that one step may draw, the first included
-    drawn: int = 0
-
-    @staticmethod
-    def of(config: DictConfig) -> "Refills":
-        """algorithm.filter_groups.max_num_gen_batches, which verl's V1 trainer ignores; 0, verl's default, is 10."""
-        most = OmegaConf.select(config, "algorithm.filter_groups.max_num_gen_batches", default=0) or 10
-        return Refills(config.data.train_batch_size, int(most))
-
-    def take(self, prompts: int) -> int:
-        """The number of these prompts that the step may still draw."""
-        allowed = min(prompts, self.batch * self.most - self.drawn)
-        self.drawn += allowed
-        return allowed
-
-    def watch(self, buffer: Any) -> Any:
-        """Makes verl's buffer fail if it would wait for ever for responses of a step; returns it."""
-        wait = buffer._wait_for_next_poll
-
-        def watched(partition: str, last_debug_time: float) -> float:
-            if partition == "train" and not (buffer.pending_keys[partition] or buffer.running_keys[partition]):
-                self.require_more()
-            return wait(partition, last_debug_time)
-
-        buffer._wait_for_next_poll = watched
-        return buffer
-
-    def require_more(self) -> None:
-        """Raises TokenPOError if the step has drawn all that it may; called when nothing of it runs any more."""
-        if self.drawn >= self.batch * self.most:
-            raise TokenPOError(
-                f"dynamic sampling drew {self.drawn} prompts for one step of {self.batch} and still misses "
-                f"some whose rewards differ (at most {self.most} batches, "
-                "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, "
-                "or the metric never varies"
-            )
-
-
 @register_trainer(NAME)
 class TokenPOTrainer(PPOTrainerSync):
     """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
@@ -110,7 +62,6 @@ class TokenPOTrainer(PPOTrainerSync):
             print(f"tokenpo: {note}", flush=True)
         self.learner = learner_of(self.tokenpo, config)
         self.tokenpo_rows: Rows | None = None
-        self.tokenpo_refills = Refills.of(config)
         self.tokenpo_record: Record | None = None
         super().__init__(config)
 
@@ -135,17 +86,6 @@ class TokenPOTrainer(PPOTrainerSync):
         report, heat = self.tokenpo.report, float(self.config.actor_rollout_ref.rollout.temperature)
         loss = WorkerLoss(self.objective, self.learner.length, heat, part, report and str(report))
         self.actor_rollout_wg.set_loss_fn(loss)
-
-    def _build_replay_buffer(self) -> Any:
-        return self.tokenpo_refills.watch(super()._build_replay_buffer())
-
-    def on_sample_begin(self) -> None:
-        self.tokenpo_refills.drawn = self.tokenpo_refills.batch
-        super().on_sample_begin()
-
-    def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        allowed = self.tokenpo_refills.take(num_prompts)
-        return super()._add_prompts_to_generate(allowed) if allowed else 0
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
@@ -212,10 +152,7 @@ class TokenPOTrainer(PPOTrainerSync):
         return minibatch
 
     def _current(self, minibatch: Any, *, first: bool) -> TensorDict:
-        """log_probs and entropy of the current policy; before the `first` update it is the old policy.
-
-        Later they take one more forward pass, which overwrites verl's field of the old entropies; it is restored.
-        """
+        """log_probs and entropy of the current policy; before the `first` update it is the old policy."""
         old, size = get(minibatch, ["old_log_probs", "entropy"]), len(minibatch)
         if first:
             return TensorDict({"log_probs": old["old_log_probs"], "entropy": old["entropy"]}, [size])
@@ -224,7 +161,7 @@ class TokenPOTrainer(PPOTrainerSync):
         view.extra_info |= {"calculate_entropy": True, "compute_loss": False, "temperature": heat}
         if not actor.use_dynamic_bsz:  # the rollout batch's size may not divide an optimiser step
             view.extra_info["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
-        self.actor_rollout_wg.compute_log_prob(view)
+        self.actor_rollout_wg.compute_log_prob(view)  # overwrites the field of the old entropies, restored below
         data = get(minibatch, ["log_probs", "entropy", "response_mask"])
         put(minibatch, TensorDict({"entropy": old["entropy"]}, [size]))
         mask = data["response_mask"]
@@ -288,7 +225,7 @@ class TokenPOTrainer(PPOTrainerSync):
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:
-    """Fields of every row of verl's batch; unfilled fields are left out."""
+    """Fields of every row of verl's batch, as far as they are filled."""
     return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
 
 
@@ -316,7 +253,6 @@ def _single_step(config: Any, rows: int) -> Iterator[None]:
 
 
 def learner_of(settings: Settings, config: DictConfig) -> Learner:
-    """The learner of a run, with the seed of the actor's data loader."""
     return Learner(
         settings.objective,
         length=config.data.max_response_length,
