@@ -5,9 +5,7 @@ loss is called; TRL refuses to cut sequences in GRPO.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 import torch
 from torch.multiprocessing.spawn import spawn
 
@@ -47,31 +45,6 @@ def test_verls_rows_without_padding() -> None:
         ),
     )
     assert torch.equal(unpacked(rows.values(), inside(rows.offsets().diff())), ours)
-
-
-def test_trls_padding_free_batches() -> None:
-    """Of its supervised trainer, whose rows follow each other in one; positions begin anew with each. Its GRPO trainer
-    has no such mode."""
-    sft = need("trl.trainer.sft_trainer", "trl is not installed: its layout was not compared with ours")
-    rows = [{"input_ids": list(range(1, 1 + n))} for n in LENGTHS.tolist()]
-    free = sft.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)(rows)
-    padded = sft.DataCollatorForLanguageModeling(pad_token_id=0)(rows)
-    begin = (free["position_ids"][0] == 0).nonzero()[:, 0]
-    lengths = torch.cat([begin, torch.tensor([free["input_ids"].shape[1]])]).diff()
-    assert torch.equal(lengths, LENGTHS)
-    assert torch.equal(unpacked(free["input_ids"][0], inside(lengths)), padded["input_ids"])
-    from trl import GRPOConfig
-
-    assert not {"padding_free", "packing"} & GRPOConfig.__dataclass_fields__.keys()
-
-
-def test_trl_refuses_to_cut_a_sequence() -> None:
-    need("trl", "trl is not installed: its refusal was not seen")
-    from trl import GRPOConfig
-
-    parallel = SimpleNamespace(cp_enabled=True, sp_enabled=False)
-    with pytest.raises(ValueError, match="does not support sequence-dim parallelism"):
-        GRPOConfig("unused", use_cpu=True, bf16=False, report_to="none", parallelism_config=parallel)
 
 
 def test_verl_gathers_a_sequence_that_ranks_share_before_a_ratio_over_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import tokenpo
 from foreign_support import ours, summed
-from foreign_support.trl_trainer import WHOLE, Trainer, loss
+from foreign_support.trl_trainer import Trainer, loss
 from oracle_support import Sample, assemble, close, ragged, run, tensors
 
 UNEVEN = (slice(0, 3), slice(3, 12), slice(12, 20))
@@ -21,12 +21,6 @@ def _batch() -> Sample:
 def _scaled(gradient: np.ndarray, pieces: tuple, share: Any) -> np.ndarray:
     """Our gradient with the rows of each micro-batch times the share that TRL gives it."""
     return np.concatenate([gradient[rows] * share(rows) for rows in pieces])
-
-
-def test_the_micro_batches_here_are_a_whole_step() -> None:
-    sample = _batch()
-    for pieces in (EVEN, UNEVEN):
-        np.testing.assert_array_equal(np.concatenate([sample.mask[rows] for rows in pieces]), sample.mask)
 
 
 @pytest.mark.parametrize("pieces", [EVEN, UNEVEN])
@@ -62,34 +56,6 @@ def test_sequence_means_depend_on_the_split_in_trl_unless_it_is_even(theirs: str
     assert uneven.value != pytest.approx(got.value, rel=1e-3)
 
 
-def test_bnpo_divides_by_the_tokens_of_a_micro_batch_and_every_method_of_ours_by_the_steps() -> None:
-    """Of K micro-batches, the row of one with n_k of Σn tokens weighs Σn / (K n_k) of what it weighs in DAPO."""
-    sample = _batch()
-    got, advantage = ours("dapo", sample, dual=None)
-    split = loss(sample, advantage, pieces=EVEN, loss_type="bnpo", epsilon_high=0.28)
-    tokens = sample.mask.sum()
-    expected = _scaled(got.gradient, EVEN, lambda part: tokens / len(EVEN) / sample.mask[part].sum())
-    np.testing.assert_allclose(split.gradient, expected, rtol=1e-10, atol=1e-14)
-    counts = [sample.mask[part].sum() for part in EVEN]
-    assert max(counts) > 1.3 * min(counts)
-
-
-def test_bnpo_with_one_rollout_in_a_micro_batch_is_grpo() -> None:
-    got, advantage = ours("grpo", _batch())
-    single = tuple(slice(row, row + 1) for row in range(len(advantage)))
-    close(got, loss(_batch(), advantage, pieces=single, loss_type="bnpo"))
-
-
-def test_dapo_divides_every_step_of_a_generation_batch_by_the_same_tokens_and_ours_by_its_own() -> None:
-    """Two steps of n_1 and n_2 tokens: in TRL both have the denominator (n_1 + n_2) / 2."""
-    first, tokens = _batch().rows(np.arange(8)), int(_batch().mask.sum())
-    got, advantage = ours("dapo", first, dual=None)
-    theirs = loss(first, advantage, tokens=tokens, loss_type="dapo", epsilon_high=0.28, steps_per_generation=2)
-    ratio = first.mask.sum() / (tokens / 2)
-    assert theirs.value == pytest.approx(got.value * ratio, rel=1e-10)
-    assert abs(ratio - 1) > 0.1
-
-
 def _forking(seed: int, fraction: float) -> tuple[Sample, tokenpo.Objective]:
     """A batch whose entropies are numbers of float32, in which TRL takes its quantile; and our method of it."""
     sample = ragged(seed).alive()
@@ -113,14 +79,6 @@ def test_forking_tokens_is_top_entropy_quantile_but_for_a_token_at_the_threshold
     lost = (kept == kept.min()) & bool(fewer)
     assert lost.sum() == fewer
     np.testing.assert_allclose(theirs.gradient, np.where(lost, 0, got.gradient), rtol=1e-10, atol=1e-14)
-
-
-def test_top_entropy_quantile_is_of_a_micro_batch_in_trl_and_of_the_step_in_ours() -> None:
-    sample, objective = _forking(0, 0.2)
-    _, advantage = ours(objective, sample)
-    how = {"loss_type": "dapo", "epsilon_high": 0.28, "top_entropy_quantile": 0.2}
-    whole, split = (loss(sample, advantage, pieces=pieces, **how) for pieces in (WHOLE, EVEN))
-    assert not np.allclose(whole.gradient, split.gradient)
 
 
 def test_adaptive_entropy_is_gated_by_the_step_before_in_trl_and_by_the_batchs_own_entropy_in_ours() -> None:

@@ -26,7 +26,7 @@ from tokenpo.core.parts import (
     Total,
     Weight,
 )
-from tokenpo.hosts.verl.correction import preset_of
+from tokenpo.hosts.verl.configure import preset_of
 from tokenpo.methods.extensions import PRESETS
 
 helper = need("verl.trainer.ppo.rollout_corr_helper", MISSING)
@@ -239,7 +239,7 @@ def test_its_other_settings_are_read_too() -> None:
         ({"rollout_rs": "token_k2", "rollout_rs_threshold": "0.1_2"}, "token_k2 has an upper bound only"),
         ({"rollout_rs": "token_k2"}, "rollout_rs_threshold = None: give one threshold"),
         ({"rollout_rs": "token_k1,token_k2", "rollout_rs_threshold": "1,2,3"}, "or one for each of token_k1, token_k2"),
-        ({"loss_type": "reinforce"}, "together with bypass_mode alone"),
+        ({"loss_type": "reinforce"}, "needs bypass_mode=True"),
         (
             {"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
             "rollout_is_batch_normalize with bypass_mode",
