@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   tokenpo audit runs/quickstart-tepo-seed0                 rewarded responses that look wrong
 """
 # The modules with commands, as --help lists them.
-COMMANDS = "train methods compare explain evaluate"
+COMMANDS = "train methods compare explain evaluate gguf"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`tokenpo train`, `recipes`, `report` and `import`: train a recipe, write the page of a run, convert a model."""
+"""`tokenpo train`, `recipes` and `report`: train a recipe, and write the page of a run."""
 
 import argparse
 import sys
@@ -16,12 +16,6 @@ REPORTS = """examples:
   tokenpo report runs/quickstart-hapo-seed1
   tokenpo report runs/quickstart-hapo-seed1 --beside runs/quickstart-grpo-seed1
 What the page shows: docs/report.md
-"""
-IMPORTS = """examples:
-  tokenpo import SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
-  tokenpo eval models/smollm2 --task sums
-
-The weights are dequantised. The tokenizer cuts texts by the rule that the file names; an unknown rule is refused.
 """
 
 
@@ -45,12 +39,6 @@ def add(commands: Any) -> None:
     parser.take("--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
     out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
     parser.write("--out", "FILE", out, folder=True)
-
-    parser = add_command(commands, import_model, "make a model directory of a GGUF file", IMPORTS, name="import")
-    parser.take("file", "FILE", "a .gguf file that holds a whole model")
-    parser.write("dir", "DIR", "directory to write, new or empty")
-    dtype = "of the weights: float32, bfloat16, float16; default: float32"
-    parser.take("--dtype", "NAME", dtype, default="float32")
 
 
 def train(options: argparse.Namespace) -> int:
@@ -170,14 +158,4 @@ def report(options: argparse.Namespace) -> int:
     from ..lab.report.page import write_report
 
     print(write_report(options.directory, options.out, options.beside))
-    return 0
-
-
-def import_model(options: argparse.Namespace) -> int:
-    need_engine()
-    from ..train.models.gguf_import import import_gguf
-
-    about = import_gguf(options.file, options.dir, options.dtype)
-    print("\n".join(f"{key:<13} {value}" for key, value in about.items()))
-    print(f"written to {options.dir}")
     return 0

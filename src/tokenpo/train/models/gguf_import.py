@@ -232,7 +232,7 @@ def _tokenizer(fields: Mapping[str, Any]) -> Any:
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=split.whole))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_cuts(split))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts(split))
     tokenizer.decoder = decoders.ByteLevel()
     for special, number in ((True, 3), (False, 4)):  # control and user-defined tokens
         tokenizer.add_tokens(
@@ -264,7 +264,8 @@ def _tokenizer(fields: Mapping[str, Any]) -> Any:
     )
 
 
-def _cuts(split: Splitting) -> list[Any]:
+def cuts(split: Splitting) -> list[Any]:
+    """The steps of `tokenizers` that cut a text by a rule."""
     cuts: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if split.digits else []
     if split.pattern is not None:
         cuts.append(pre_tokenizers.Split(Regex(split.pattern), behavior="isolated"))

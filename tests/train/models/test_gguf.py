@@ -1,4 +1,4 @@
-"""GGUF files written here become model directories with the file's weights and the file's tokenizer."""
+"""GGUF files written here become model directories with the file's weights and tokenizer, and models such files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 
 pytest.importorskip("gguf")
 
-from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType, TokenType
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, RopeScalingType, TokenType
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.train.models import load
+from tokenpo.train.models import load, save
+from tokenpo.train.models.gguf_export import export_gguf
 from tokenpo.train.models.gguf_import import import_gguf
 
 WIDTH, HEADS, HEAD, LAYERS = 64, 4, 16, 2
@@ -228,3 +229,78 @@ def test_a_torn_file_and_a_tensor_too_many_are_refused(llama, tmp_path) -> None:
         (tmp_path / "m.gguf").write_bytes(content)
         with pytest.raises(TokenPOError, match="cannot be read as GGUF"):
             import_gguf(tmp_path / "m.gguf", tmp_path / "model")
+
+
+def content(file: Path) -> tuple[dict[str, Any], dict[str, tuple]]:
+    """What a GGUF file holds: fields, and of each tensor its type, shape and bytes."""
+    reader = GGUFReader(file)
+    tensors = {x.name: (x.tensor_type, [*x.shape], x.data.tobytes()) for x in reader.tensors}
+    return {name: field.contents() for name, field in reader.fields.items() if name[:4] != "GGUF"}, tensors
+
+
+@pytest.mark.parametrize("stored", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize(("kind", "more"), [("llama", {}), ("qwen2", {"tie_word_embeddings": True}), ("qwen3", {})])
+def test_an_exported_file_holds_what_the_imported_one_held(kind, more, stored, tmp_path) -> None:
+    rule = "qwen2" if kind == "qwen2" else "smollm"
+    write(tmp_path / "m.gguf", small(kind, **more), kind, stored, pre=rule, add_bos_token=False)
+    import_gguf(tmp_path / "m.gguf", tmp_path / "small")
+    export_gguf(tmp_path / "small", tmp_path / "back.gguf", stored.lower())
+    (fields, tensors), (given, expected) = content(tmp_path / "back.gguf"), content(tmp_path / "m.gguf")
+    assert tensors == expected
+    assert {name: fields[name] for name in given} == given
+    import_gguf(tmp_path / "back.gguf", tmp_path / "again")
+    for name in ("model.safetensors", "config.json", "generation_config.json", "chat_template.jinja", "tokenizer.json"):
+        assert (tmp_path / "small" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "qwen2", "llama-bpe"])
+@pytest.mark.parametrize("bos", [True, False])
+def test_the_exported_tokenizer_names_its_rule(llama, pre, bos, tmp_path) -> None:
+    imported(llama, tmp_path, pre=pre, add_bos_token=bos)
+    export_gguf(tmp_path / "model", tmp_path / "back.gguf")
+    fields, _ = content(tmp_path / "back.gguf")
+    assert (fields["tokenizer.ggml.pre"], fields["tokenizer.ggml.add_bos_token"]) == (pre, bos)
+
+
+def test_rows_without_a_token_are_unused_ones(llama, tmp_path) -> None:
+    lm = imported(llama, tmp_path)
+    lm.model.resize_token_embeddings(len(TOKENS) + 2)
+    save(lm, tmp_path / "model")
+    export_gguf(tmp_path / "model", tmp_path / "back.gguf")
+    fields, _ = content(tmp_path / "back.gguf")
+    assert fields["tokenizer.ggml.tokens"][-2:] == [f"[PAD{len(TOKENS) + i}]" for i in range(2)]
+    assert fields["tokenizer.ggml.token_type"][-3:] == [TokenType.NORMAL, TokenType.UNUSED, TokenType.UNUSED]
+
+
+def test_the_command_exports_a_run_with_its_licence(llama, tmp_path, capsys) -> None:
+    imported(llama, tmp_path)
+    asked = ["export", str(tmp_path / "model"), str(tmp_path / "back.gguf")]
+    assert main(asked) == 0
+    fields, tensors = content(tmp_path / "back.gguf")
+    assert (fields["general.license"], fields["general.name"]) == ("apache-2.0", tmp_path.name)
+    assert tensors["blk.0.attn_q.weight"][0] == GGMLQuantizationType.F16
+    assert tensors["blk.0.attn_norm.weight"][0] == GGMLQuantizationType.F32
+    capsys.readouterr()
+    assert main(asked) == 2
+    assert "back.gguf exists: choose another name" in capsys.readouterr().err
+    assert main([*asked[:2], str(tmp_path / "new.gguf"), "--as", "q4_0"]) == 2
+    assert "unknown storage 'q4_0'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}, "rope_type = 'linear'"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"model_type": "gemma"}, "the architecture 'gemma' cannot be written, only llama, qwen2, qwen3"),
+        ({"vocab_size": 4}, "the tokenizer has the token number"),
+    ],
+)
+def test_a_model_that_gguf_cannot_hold_is_refused(llama, change, words, tmp_path, monkeypatch) -> None:
+    lm = imported(llama, tmp_path)
+    for name, value in change.items():
+        setattr(lm.model.config, name, value)
+    monkeypatch.setattr("tokenpo.train.models.gguf_export.load", lambda _: lm)
+    with pytest.raises(TokenPOError, match=words):
+        export_gguf(tmp_path / "model", tmp_path / "back.gguf")
+    assert not (tmp_path / "back.gguf").exists()

@@ -1,0 +1,55 @@
+"""`tokenpo import` and `export`: make a model directory of a GGUF file, and a GGUF file of a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from .options import add_command, need_engine
+
+IMPORT = """examples:
+  tokenpo import SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
+  tokenpo eval models/smollm2 --task sums
+
+The weights are dequantised. The tokenizer cuts texts by the rule that the file names; an unknown rule is refused.
+"""
+EXPORT = """examples:
+  tokenpo export runs/smollm2-dapo-seed0 trained.gguf
+  tokenpo export runs/smollm2-dapo-seed0 trained-q8.gguf --as q8_0
+"""
+
+
+def add(commands: Any) -> None:
+    parser = add_command(commands, import_model, "make a model directory of a GGUF file", IMPORT, name="import")
+    parser.take("file", "FILE", "a .gguf file that holds a whole model")
+    parser.write("dir", "DIR", "directory to write, new or empty")
+    dtype = "of the weights: float32, bfloat16, float16; default: float32"
+    parser.take("--dtype", "NAME", dtype, default="float32")
+
+    parser = add_command(commands, export, "write a model as a GGUF file, for llama.cpp", EXPORT)
+    parser.take("model", "MODEL", "the directory of a run or of a model, or a hub id")
+    parser.write("file", "FILE", "the .gguf file to write")
+    stored = "how matrices are stored: f32, f16, bf16, q8_0; default: f16"
+    parser.take("--as", "NAME", stored, default="f16", dest="stored")
+
+
+def import_model(options: argparse.Namespace) -> int:
+    need_engine()
+    from ..train.models.gguf_import import import_gguf
+
+    return _tell(import_gguf(options.file, options.dir, options.dtype), options.dir)
+
+
+def export(options: argparse.Namespace) -> int:
+    need_engine()
+    from ..train.models import locate
+    from ..train.models.gguf_export import export_gguf
+
+    return _tell(export_gguf(locate(options.model), options.file, options.stored), options.file)
+
+
+def _tell(about: Mapping[str, str], written: Any) -> int:
+    print("\n".join(f"{key:<13} {value}" for key, value in about.items()))
+    print(f"written to {written}")
+    return 0
