@@ -182,6 +182,14 @@ def test_bos_is_put_where_the_file_or_its_rule_wants_it(llama, fields, first, tm
     assert imported(llama, tmp_path, **fields).encode("the") == [*first, IDS["the"]]
 
 
+def test_the_files_rule_wins_over_the_architectures(tmp_path) -> None:
+    write(tmp_path / "m.gguf", small("qwen2"), "qwen2", pre="gpt-2", add_bos_token=False)
+    import_gguf(tmp_path / "m.gguf", tmp_path / "model")
+    with pytest.warns(UserWarning, match="Qwen2Tokenizer gives other token ids than"):
+        made = load(tmp_path / "model")
+    assert made.encode("the 12") == [IDS[token] for token in ("the", "Ġ", "12")]
+
+
 def test_a_chat_goes_through_the_files_template(llama, tmp_path) -> None:
     ids = imported(llama, tmp_path).encode([{"role": "user", "content": "the"}])
     assert ids == [1, IDS["the"], 2, 1]

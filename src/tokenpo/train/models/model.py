@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
 
 from ...base.errors import TokenPOError, UnknownName, nearest
@@ -213,10 +215,26 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
     return model
 
 
+# Tokenizers with other rules give this text other ids.
+_PROBE = "It's 12345 of  them,\n\n they'Ll've\t x=7"
+
+
 def _load_tokenizer(where: str) -> Any:
+    """The tokenizer that tokenizer.json describes: transformers 5.24 gives a qwen2 model Qwen2's rules in any case."""
     try:
         with _quiet():
-            return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            file = Path(where) / "tokenizer.json"
+            if file.is_file():
+                written = Tokenizer.from_file(str(file)).encode(_PROBE, add_special_tokens=False).ids
+                if tokenizer(_PROBE, add_special_tokens=False)["input_ids"] != written:
+                    warnings.warn(
+                        f"transformers' {type(tokenizer).__name__} gives other token ids than {file}: the file is "
+                        "used; use it wherever the model goes, by PreTrainedTokenizerFast.from_pretrained",
+                        stacklevel=3,
+                    )
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(where)
+            return tokenizer
     except Exception as error:
         raise TokenPOError(
             f"cannot load a tokenizer from {where}: {first_line(error)}; "
