@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.terminal import all_as_ctrl_c
 from ..train.recipe.engines import EMBEDDED, TINKER, again
 from .options import METHOD, RECIPE, add_command, need, need_engine, path
 from .streams import print_list
@@ -127,6 +126,8 @@ def _estimate(evaluation: Mapping[str, Any], key: str, ends: str) -> str:
 
 def _reported(directory: Path) -> int:
     """Writes the report of a finished run; 130 if that was interrupted, after the command that writes it."""
+    from ..base.terminal import all_as_ctrl_c
+
     try:
         with all_as_ctrl_c():
             from ..lab.report.page import write_report

@@ -208,10 +208,10 @@ ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% 
     ],
 )
 def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, message, monkeypatch):
-    if template == ENDLESS:
-        short = Pool(Path(vocabulary.__file__).with_name("template.py"), "render", 1, limit=0.5)
-        monkeypatch.setattr(vocabulary, "_template_pool", lambda: short)
-        monkeypatch.setattr(vocabulary, "CHAT_SECONDS", 0.5)
+    limit = 0.5 if template == ENDLESS else 120
+    pool = Pool(Path(vocabulary.__file__).with_name("template.py"), "render", 1, limit=limit)
+    monkeypatch.setattr(vocabulary, "_template_pool", lambda: pool)
+    monkeypatch.setattr(vocabulary, "CHAT_SECONDS", limit)
     lm.tokenizer.chat_template = template
     with pytest.raises(TokenPOError, match=message) as caught:
         lm.encode([{"role": "user", "content": "1+1="}])
