@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokenpo.lab.exact.world import World
+from tokenpo.lab.exact.worlds import World
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import pytest
 
 from tokenpo.base import files
 from tokenpo.base.jsonl import finite, last_line
-from tokenpo.lab.report.curves import charts
+from tokenpo.lab.report.page import charts
 from tokenpo.records.log import describe
 from tokenpo.records.metrics import BUCKETS, EXACT, SAMPLED
 from tokenpo.records.run import read_run

@@ -30,10 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 HOSTS = ("trl", "verl", "vllm")
-EVIDENCE = (
-    "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "explain.explanation", "report",
-)  # fmt: skip
-LAB = ("coefficient", "exact.world", "exact.truth", "exact.measures")
+EVIDENCE = ("evaluate.summary", "compare.verdict", "explain.explanation", "report")
+LAB = ("coefficient", "exact.worlds", "exact.policy", "exact.measures")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],

@@ -80,10 +80,9 @@ def compare(options: argparse.Namespace) -> int:
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
-    from ..lab.compare.paired import least_seeds
     from ..lab.compare.result import failed_in_words, finished, gather
     from ..lab.compare.runs import ProgressLines, execute
-    from ..lab.compare.verdict import too_few
+    from ..lab.compare.verdict import least_seeds, too_few
 
     seeds = len(plan.subject.seeds)
     if seeds < least_seeds(family):
@@ -129,7 +128,7 @@ def _dry_run(plan: Plan) -> int:
 
 
 def _existing(options: argparse.Namespace) -> int:
-    from ..lab.compare.existing import read_existing
+    from ..lab.compare.plan import read_existing
     from ..lab.compare.result import gather, metrics
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
@@ -160,9 +159,8 @@ def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Me
 
 
 def _show(comparison: Comparison, out: Path) -> None:
-    from ..lab.compare.page import render
+    from ..lab.compare.page import render, show
     from ..lab.compare.result import to_json
-    from ..lab.compare.table import show
     from ..lab.page.frame import write
 
     show(comparison, sys.stdout)

@@ -272,8 +272,7 @@ def audit(options: argparse.Namespace) -> int:
     need("rich", "math_verify")
     from ..lab.audit import audit as judge
     from ..lab.audit import read_lines
-    from ..lab.page.table import print_parts
-    from ..lab.page.text import visible
+    from ..lab.page.text import print_parts, visible
 
     result = judge(read_lines(options.responses, options.rewarded_at))
     if options.json:

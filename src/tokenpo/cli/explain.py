@@ -44,8 +44,7 @@ def explain(options: argparse.Namespace) -> int:
     from ..lab.explain.explanation import explain_all, objectives, to_json, token_lines
     from ..lab.explain.page import render
     from ..lab.page.frame import write
-    from ..lab.page.table import print_parts
-    from ..lab.page.text import visible
+    from ..lab.page.text import print_parts, visible
     from ..records import read, write_lines
     from ..train.recipe.command_line import parse_entries
 

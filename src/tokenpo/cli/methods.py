@@ -133,24 +133,23 @@ def exact(options: argparse.Namespace) -> int:
     need("pydantic", "rich")
     import torch
 
-    from ..lab.exact import table
-    from ..lab.exact.measures import measure
+    from ..lab.exact import measures
     from ..lab.exact.worlds import TURNS, WORLDS
     from ..lab.page.frame import write
 
     names = (options.world or ",".join(WORLDS)).split(",")
     worlds = [choose("world", name, WORLDS | TURNS)() for name in names]
-    chosen = objectives(table.BASE, "exact") | objectives(",".join(options.methods), "exact")
+    chosen = objectives(measures.BASE, "exact") | objectives(",".join(options.methods), "exact")
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
     entrants = [*((label, objective, False) for label, objective in chosen.items())]
-    entrants.append((table.PERFECT, chosen[table.BASE], True))
+    entrants.append((measures.PERFECT, chosen[measures.BASE], True))
     results: dict[str, Any] = {}
     with progress(len(worlds) * len(entrants), "") as tell:
         for label, objective, perfect in entrants:
             for world in worlds:
                 tell(sum(map(len, results.values())), label)
-                results.setdefault(label, {})[world.name] = measure(objective, world, perfect=perfect)
-    table.show(results, names, sys.stdout)
+                results.setdefault(label, {})[world.name] = measures.measure(objective, world, perfect=perfect)
+    measures.show(results, names, sys.stdout)
     if options.json:
         print(f"numbers: {write(json.dumps(results, indent=1), options.json)}")
     return 0

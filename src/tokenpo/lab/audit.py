@@ -4,8 +4,6 @@ A line has a prompt, a completion, a reward or `correct`, and maybe a reference;
 known (`NAMES`). What needs a reference is skipped for lines without one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

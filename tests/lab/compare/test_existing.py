@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli.main import main
-from tokenpo.lab.compare.existing import read_existing
+from tokenpo.lab.compare.plan import read_existing
 from written_runs import rows, write_lines
 
 

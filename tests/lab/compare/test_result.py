@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.compare import table
+from tokenpo.lab.compare import page
 from tokenpo.lab.compare.measures import measures
 from tokenpo.lab.compare.result import failed_in_words, finished, gather, to_json
 from tokenpo.lab.compare.runs import Failure
@@ -20,7 +20,7 @@ def compared(plan, names=("accuracy", "area", "steps"), baseline="grpo", failure
 
 def shown(comparison):
     stream = io.StringIO()
-    table.show(comparison, stream)
+    page.show(comparison, stream)
     return stream.getvalue()
 
 
@@ -37,8 +37,8 @@ def test_the_numbers_of_every_run(made):
     (pair,) = steps.pairs
     assert (pair.a, pair.b, pair.mean, pair.verdict, pair.p) == ("dapo", "grpo", None, "grpo above dapo", 2 / 256)
     assert pair.reason.endswith("only the order of a pair counts: dapo was later in 0, grpo in 8, 0 undecided.")
-    assert table.mean(steps, "grpo") == "≥ 25 (8 never)" and table.mean(steps, "dapo") == "15"
-    assert [cell.text for cell in table.numbers(pair)] == ["– (0 of 8)", "", "0.0078", "0.0078"]
+    assert page.mean(steps, "grpo") == "≥ 25 (8 never)" and page.mean(steps, "dapo") == "15"
+    assert [cell.text for cell in page.numbers(pair)] == ["– (0 of 8)", "", "0.0078", "0.0078"]
     assert "8 of 8 runs of grpo never got there" in comparison.notes[-1]
 
 
@@ -48,7 +48,7 @@ def test_a_difference_within_the_margin_is_equivalent(made):
     comparison = compared(made(), ["accuracy", "entropy", "area"], margins=margins)
     verdicts = [result.pairs[0].verdict for result in comparison.results]
     assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
-    assert [table.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
+    assert [page.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
     assert comparison.results[1].pairs[0].reason == "p = 1. A difference of 0.01 or more: p = 0.00391."
     (pair,) = json.loads(to_json(comparison))["metrics"][1]["pairs"]
     assert (pair["margin"], pair["p_equivalence"], pair["p_equivalence_adjusted"]) == (0.01, 1 / 256, 1 / 256)
@@ -139,7 +139,7 @@ def test_the_table_and_its_summaries(made):
     assert max(map(len, text.splitlines())) <= 120
     every = compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all")
     assert "│ dapo − grpo │" in shown(every)
-    assert table.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 inconclusive"
+    assert page.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 inconclusive"
     few = compared(made("grpo,dapo,x@dapo:high=0.5", 2))
-    assert table.summary(few.results[0]) == "all 2 pairs inconclusive"
-    assert table.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"
+    assert page.summary(few.results[0]) == "all 2 pairs inconclusive"
+    assert page.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"

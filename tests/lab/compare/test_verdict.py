@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.compare import paired, verdict
-from tokenpo.lab.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
-from tokenpo.lab.compare.verdict import judge, too_few
+from tokenpo.lab.compare import verdict
+from tokenpo.lab.compare.verdict import bootstrap, holm, judge, least_seeds, seeds_needed, sign_flip, too_few
 
 
 def values(**methods):
@@ -56,7 +55,7 @@ def test_rounding_of_the_numbers_decides_nothing():
     fiftieths = values(a=[x / 50 for x in k], b=[(x - 1) / 50 for x in k])
     (pair,) = judge(fiftieths, [("a", "b")], margin=0.02)
     assert (pair.verdict, pair.p, pair.p_equal) == ("a above b", 2 / 256, 1.0)
-    late = paired.Differences.of([0.1 + 0.2, 1.0], [0.3, 2.0], [(False, False), (True, False)])
+    late = verdict.Differences.of([0.1 + 0.2, 1.0], [0.3, 2.0], [(False, False), (True, False)])
     assert (late.ahead, late.behind) == (0, 0)  # an order, too, is none within the rounding
 
 
@@ -185,10 +184,10 @@ def test_beyond_sixteen_the_draws_are_seeded_and_near_the_exact_p():
     exact = float((np.abs(patterns @ d) >= abs(d.sum()) - 1e-9).mean())
     drawn = float(sign_flip(d))
     assert drawn == float(sign_flip(d)) != float(sign_flip(d, seed=1))
-    assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / paired.DRAWS)
+    assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / verdict.DRAWS)
     assert 0.02 < exact < 0.9
     above = float((patterns @ d >= d.sum() - 1e-9).mean())
-    assert abs(float(sign_flip(d, above=True)) - above) < 4 * math.sqrt(above / paired.DRAWS)
+    assert abs(float(sign_flip(d, above=True)) - above) < 4 * math.sqrt(above / verdict.DRAWS)
     # (1 + 0 hits) / (1 + draws): never 0, though 2/2^60 is.
     assert float(sign_flip([1.0] * 60)) == pytest.approx(1 / 100_000, rel=1e-12)
 
@@ -196,10 +195,10 @@ def test_beyond_sixteen_the_draws_are_seeded_and_near_the_exact_p():
 @pytest.mark.parametrize("n", [2, 5, 10, 17])
 def test_the_interval_is_scipys_percentile_bootstrap_at_the_widened_level(n):
     d = np.sort(np.random.default_rng(n).normal(1.0, 1, n))  # of positive mean and in order: the canonical form
-    assert not paired.canonical(d)[1]
+    assert not verdict.canonical(d)[1]
     level = 2 * stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1)) - 1
     expected = stats.bootstrap(
-        (d,), np.mean, method="percentile", n_resamples=paired.RESAMPLES, confidence_level=level,
+        (d,), np.mean, method="percentile", n_resamples=verdict.RESAMPLES, confidence_level=level,
         rng=np.random.default_rng(0), vectorized=True,
     ).confidence_interval  # fmt: skip
     assert bootstrap(d.tolist()) == pytest.approx((expected.low, expected.high), rel=1e-10)
@@ -231,31 +230,31 @@ def test_one_sided_is_the_enumeration_and_scipys_sign_test(n):
     signs = np.array([*itertools.product((1, -1), repeat=n)])
     assert float(sign_flip(d, above=True)) == (signs @ d >= d.sum() - 1e-12).mean()
     for ahead in range(n + 1):
-        assert paired.sign_test(ahead, n - ahead, n) == pytest.approx(stats.binomtest(ahead, n).pvalue, rel=1e-12)
+        assert verdict.sign_test(ahead, n - ahead, n) == pytest.approx(stats.binomtest(ahead, n).pvalue, rel=1e-12)
     # Undecided pairs count against both: 6 of 10 ahead, none behind: 2 P(at least 6 of 10 coins) = 2 · 386 / 1024.
-    assert paired.sign_test(6, 0, 10) == 2 * (210 + 120 + 45 + 10 + 1) / 1024 == paired.sign_test(6, 4, 10)
-    assert paired.sign_test(0, 0, 3) == 1.0
+    assert verdict.sign_test(6, 0, 10) == 2 * (210 + 120 + 45 + 10 + 1) / 1024 == verdict.sign_test(6, 4, 10)
+    assert verdict.sign_test(0, 0, 3) == 1.0
 
 
 def test_equivalence_by_hand_and_as_an_interval():
     """Differences 1, 2, 6, margin 5: 5 - d = 4, 3, -1 with the sum 6, which 2 of 8 patterns reach (8 and 6); d + 5 =
     6, 7, 11: 1 of 8. The larger is p, and that of the swapped pair too."""
-    assert paired.equivalence([1.0, 2.0, 6.0], 5.0) == 2 / 8 == paired.equivalence([-1.0, -2.0, -6.0], 5.0)
+    assert verdict.equivalence([1.0, 2.0, 6.0], 5.0) == 2 / 8 == verdict.equivalence([-1.0, -2.0, -6.0], 5.0)
     d = np.random.default_rng(0).normal(0.1, 1, 10)
     inside = [
         m for m in np.linspace(-1.5, 1.5, 301) if sign_flip(d - m, above=True) > 0.05 < sign_flip(m - d, above=True)
     ]
     reach = max(map(abs, inside))  # of the 90 % interval: what neither one-sided test rejects
-    assert paired.equivalence(d, reach + 0.02) <= 0.05 < paired.equivalence(d, reach - 0.02)
+    assert verdict.equivalence(d, reach + 0.02) <= 0.05 < verdict.equivalence(d, reach - 0.02)
 
 
 def test_differences_of_bounds():
     """A number that is only a lower bound makes a difference known in its sign, or not at all."""
-    d = paired.Differences.of([1, 5, 9, 9], [3, 9, 5, 9], [(False, False), (False, True), (True, False), (True, True)])
+    d = verdict.Differences.of([1, 5, 9, 9], [3, 9, 5, 9], [(False, False), (False, True), (True, False), (True, True)])
     assert (d.values, d.ahead, d.behind, d.bounded) == ((-2, None, None, None), 1, 2, True)
-    assert (d.mean, d.direction, d.p()) == (-2, -1, paired.sign_test(1, 2, 4))
+    assert (d.mean, d.direction, d.p()) == (-2, -1, verdict.sign_test(1, 2, 4))
     for a, b, late in ((5, 9, (True, False)), (9, 5, (False, True))):  # at least 5 may be more than 9, or less
-        unknown = paired.Differences.of([a], [b], [late])
+        unknown = verdict.Differences.of([a], [b], [late])
         assert (unknown.ahead, unknown.behind, unknown.direction, unknown.mean) == (0, 0, 0, None)
 
 

@@ -11,9 +11,8 @@ from fractions import Fraction
 import pytest
 
 from tokenpo.base.intervals import bootstrap, effective, wilson
-from tokenpo.lab.evaluate.estimators import METRICS, avg_at_k, maj_at_k, pass_at_k, pass_hat_k
 from tokenpo.lab.evaluate.samples import Sample, Vote
-from tokenpo.lab.evaluate.summary import Estimate, show, summarise
+from tokenpo.lab.evaluate.summary import METRICS, Estimate, avg_at_k, maj_at_k, pass_at_k, pass_hat_k, show, summarise
 
 
 def samples(*prompts, answer=True):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tokenpo.cli.main import main
-from tokenpo.lab.exact import measures, table
+from tokenpo.lab.exact import measures
 from tokenpo.lab.exact.measures import MEASURES, Number
 
 MINE = """
@@ -45,7 +45,7 @@ def test_a_sentence_counts_what_is_beyond_two_standard_errors(value, error, abov
         return {"a": dict.fromkeys(MEASURES, x)}
 
     results = {"dapo": row(Number(0.5, 0.01)), "late": row(Number(value, error)), "perfect credit": row(Number(1, 0))}
-    (told,) = table.verdicts(results, ["a"])
+    (told,) = measures.verdicts(results, ["a"])
     assert told.startswith(
         f"late beside DAPO, in 1 world: cosine above in {above} and below in {below}; progress above"
     )

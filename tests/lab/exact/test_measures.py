@@ -13,10 +13,8 @@ import tokenpo
 from enumerated import enumerated
 from tokenpo.lab.exact import measures
 from tokenpo.lab.exact.measures import direction, directions, measure
-from tokenpo.lab.exact.rollouts import Walk, rollouts, walk
-from tokenpo.lab.exact.truth import gradient, truth
-from tokenpo.lab.exact.world import State, World
-from tokenpo.lab.exact.worlds import WORLDS
+from tokenpo.lab.exact.policy import Walk, gradient, rollouts, truth, walk
+from tokenpo.lab.exact.worlds import WORLDS, State, World
 
 # Means of tokens and of responses, a ratio of the response, statistics of the step, a gradient through the entropy.
 CORE = ("dapo", "grpo", "gspo", "clip_cov", "tepo")

@@ -14,10 +14,8 @@ from enumerated import enumerated
 from tokenpo.core.parts import Continuations, EveryTokens, Gae
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.lab.exact.measures import direction
-from tokenpo.lab.exact.rollouts import Walk, lacking, onward, rollouts, view, walk
-from tokenpo.lab.exact.truth import gradient, truth
-from tokenpo.lab.exact.world import World
-from tokenpo.lab.exact.worlds import TURNS, WORLDS
+from tokenpo.lab.exact.policy import Walk, gradient, lacking, onward, rollouts, truth, view, walk
+from tokenpo.lab.exact.worlds import TURNS, WORLDS, World
 from tokenpo.methods import METHODS, method
 
 WORLD = WORLDS["lucky_guess"]()

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from enumerated import enumerated
-from tokenpo.lab.exact.truth import divergence, drifted, gradient, truth
-from tokenpo.lab.exact.world import World
-from tokenpo.lab.exact.worlds import DIFFICULTY, ENTROPY, RARE, WORLDS
+from tokenpo.lab.exact.policy import divergence, drifted, gradient, truth
+from tokenpo.lab.exact.worlds import DIFFICULTY, ENTROPY, RARE, WORLDS, World
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hostile import HOSTILE
 from page_laws import skeleton
 from page_tree import read_html
 from tokenpo.lab.page.frame import render
-from tokenpo.lab.page.table import Cell, Row, Table, print_parts
+from tokenpo.lab.page.text import Cell, Row, Table, print_parts
 
 TEMPLATE = (
     '{% extends "shell.html" %}{% from "table.html" import table %}{% block main %}{{ table(it, "x") }}{% endblock %}'

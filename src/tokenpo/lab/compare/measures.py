@@ -1,7 +1,5 @@
 """The numbers by which runs are compared, and how each is computed from a run's metrics."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

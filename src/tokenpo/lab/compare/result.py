@@ -1,7 +1,5 @@
 """From runs to a comparison: the numbers of every run, the pairs, the curves, the notes, and compare.json."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections import defaultdict

@@ -4,8 +4,6 @@ Hub ids, splits and columns come from public code that loads these data sets, no
 whether two loaders agree, and on how many problems.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping

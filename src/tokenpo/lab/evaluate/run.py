@@ -7,8 +7,6 @@ samples.jsonl   every sample, written as soon as it is drawn
 results.json    the config again, and the numbers
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -14,8 +14,6 @@ Required are `problem` or `prompt`, and `correct`. The other fields are for read
 a verifier that judges the samples again reads `completion` and `reference`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,24 +5,23 @@ g is the update's direction −∂loss/∂logits, [S, V] as one vector, of all u
 batches; errors are a jackknife over `REPLICATES` populations. All methods see the same rollouts.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import torch
 from torch import Tensor
 
 from ...base.errors import Unsupported
+from ...base.text import number
 from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.on_policy import RatioCheck
 from ...core.seeds import keyed_generator
-from .rollouts import Walk, lacking, rollouts, view, walk
-from .truth import drifted, gradient, truth
-from .world import World
+from ..page.text import Cell, Row, Table, print_parts, visible
+from .policy import Walk, drifted, gradient, lacking, rollouts, truth, view, walk
+from .worlds import World
 
 GROUP, BATCH = 8, 8  # rollouts of a group, groups of an update
 POPULATION, REPLICATES = 16, 8  # batches of a population; number of populations
@@ -151,3 +150,42 @@ def _square(single: Tensor) -> Tensor:
 def _root(square: Tensor) -> float:
     """The square root; infinite for 0, so that a method whose g is 0 makes no progress."""
     return float(square) ** 0.5 if square > 1e-30 else math.inf
+
+
+BASE, PERFECT = "dapo", "perfect credit"
+Results = Mapping[str, Mapping[str, Mapping[str, Number]]]  # method -> world -> measure
+
+
+def show(results: Results, worlds: Sequence[str], stream: TextIO) -> None:
+    """Prints the verdicts and the tables; spaces in place of underscores let the names of worlds wrap."""
+    head = ["method", *(world.replace("_", " ") for world in worlds)]
+    parts: list[Table | str] = [*verdicts(results, worlds), ""]
+    for key, meaning in MEASURES.items():
+        rows = [
+            Row(visible(label, limit=60), [_cell(found[w][key]) for w in worlds], apart=label in (BASE, PERFECT))
+            for label, found in results.items()
+        ]
+        parts += [Table(head, rows, title=key), meaning, ""]
+    print_parts(parts, stream)
+
+
+def verdicts(results: Results, worlds: Sequence[str]) -> Iterator[str]:
+    """Sentences: in how many worlds each method is above and below DAPO by two standard errors, by measure."""
+    for label, found in results.items():
+        if label in (BASE, PERFECT):
+            continue
+        told = []
+        for key in MEASURES:
+            signs = [_sign(found[world][key], results[BASE][world][key]) for world in worlds]
+            told.append(f"{key} above in {signs.count(1)} and below in {signs.count(-1)}")
+        many = f"{len(worlds)} world{'s' * (len(worlds) > 1)}"
+        yield f"{visible(label, limit=60)} beside DAPO, in {many}: {'; '.join(told)}."
+
+
+def _sign(x: Number, base: Number) -> int:
+    far = abs(x.value - base.value) > max(2 * math.hypot(x.error, base.error), 1e-4)
+    return (1 if x.value > base.value else -1) if far else 0
+
+
+def _cell(x: Number) -> Cell:
+    return Cell(number(round(x.value, 3) + 0.0), f"±{number(round(x.error, 6), 2)}")

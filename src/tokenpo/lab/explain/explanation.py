@@ -1,7 +1,5 @@
 """Several methods on one recording: credit, weight and push of every token, shares of the push, cosines."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -18,8 +16,7 @@ from ...methods.extensions import extended
 from ...records import Recording
 from ...train.recipe.command_line import Entry, toml_value
 from ...train.recipe.objective import build_entry
-from ..page.table import Cell, Row, Table
-from ..page.text import percent, shortened, visible
+from ..page.text import Cell, Row, Table, percent, shortened, visible
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 
 SHADES = 9  # number of shades for a cosine: colours d0..d8 of the style sheet

@@ -3,8 +3,6 @@
 The tokens of some responses are drawn once for each method, side by side.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

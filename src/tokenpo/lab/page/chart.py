@@ -3,8 +3,6 @@
 Colours come from the style sheet.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections import defaultdict

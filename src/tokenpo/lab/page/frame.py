@@ -1,7 +1,5 @@
 """The frame of every page: a single file with escaped text that loads nothing and runs only its own script."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

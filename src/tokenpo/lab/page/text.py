@@ -1,9 +1,15 @@
-"""Untrusted text and numbers for display: of limited length, without characters that are invisible or reorder text."""
+"""Untrusted text for display, of limited length and without invisible or reordering characters; and tables."""
 
 from __future__ import annotations
 
 import math
+import os
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from markupsafe import Markup
 
 _PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 
@@ -61,3 +67,102 @@ def percent(x: float | None, digits: int = 3) -> str:
     ('98.8 %', '100 %', '–')
     """
     return "–" if x is None or not math.isfinite(x) else f"{100 * x:.{digits}g} %"
+
+
+WIDTH = 120  # characters of a line if no terminal limits it
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell; `note` is below the text. Only pages show `picture`, before the text, and use the style class `kind`."""
+
+    text: str
+    note: str = ""
+    picture: Markup = Markup("")
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row; `apart` if the other rows are compared with it."""
+
+    name: str
+    cells: Sequence[Cell]
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Args:
+        head: headings, that of the names first.
+        words: the last column holds words, which are aligned left.
+        foot: cells below the columns, without the names.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Row]
+    title: str = ""
+    words: bool = False
+    foot: Sequence[Cell] = ()
+
+    def columns(self, first: int, last: int) -> Table:
+        """The table of the names and the columns [first, last)."""
+        rows = [replace(row, cells=row.cells[first:last]) for row in self.rows]
+        words = self.words and last == len(self.head) - 1
+        title = f"{self.title} (continued)" if first and self.title else self.title
+        return Table([self.head[0], *self.head[first + 1 : last + 1]], rows, title, words, self.foot[first:last])
+
+
+def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True) -> None:
+    """Prints tables and lines; the columns of a table that is too wide continue in a further table."""
+    from rich import table  # a page needs no rich
+    from rich.text import Text
+
+    from ...base.terminal import Console
+
+    def drawn(part: Table, tight: bool) -> table.Table:
+        printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
+        if not framed:
+            printed.box, printed.pad_edge, printed.padding = None, False, (0, 3, 0, 0)
+        for place, heading in enumerate(part.head):
+            left = place == 0 or (part.words and place == len(part.head) - 1)
+            most = _longest(part, place, str.split) if tight and not (left and place) else None
+            printed.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
+        for row in part.rows:
+            cells = [
+                Text.assemble((f"{x.text}\n", "bold"), (x.note, "dim")) if x.note else Text(x.text) for x in row.cells
+            ]
+            printed.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
+        return printed
+
+    def fits(part: Table, split: Callable[[str], list[str]]) -> bool:
+        return sum(3 + _longest(part, place, split) for place in range(len(part.head))) < width
+
+    console = Console(stream, highlight=False)
+    width = console.width = console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH
+    for part in parts:
+        if isinstance(part, str):
+            console.print(Text(part))
+            continue
+        for piece in _pieces(part, lambda piece: fits(piece, str.split if framed else str.splitlines)):
+            console.print(drawn(piece, framed and not fits(piece, str.splitlines)))
+
+
+def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
+    """Number of characters of the longest word (or line, by `split`) in a column."""
+    cells = [Cell(row.name) if place == 0 else row.cells[place - 1] for row in part.rows]
+    texts = [part.head[place], *(text for cell in cells for text in (cell.text, cell.note))]
+    return max((len(word) for text in texts for word in split(text)), default=0)
+
+
+def _pieces(part: Table, fits: Callable[[Table], bool]) -> Iterator[Table]:
+    """The table in pieces, each with the names and as many columns as fit."""
+    first, last, end = 0, 1, len(part.head) - 1
+    while first < end:
+        piece = part.columns(first, last)
+        while last < end and fits(wider := part.columns(first, last + 1)):
+            piece, last = wider, last + 1
+        yield piece
+        first, last = last, last + 1

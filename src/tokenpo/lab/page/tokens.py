@@ -1,7 +1,5 @@
 """Tokens on a page: their numbers, a colour scale per quantity (the same for all rollouts), and drawn responses."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The report's browser over steps, prompts and responses: rollouts within a budget of bytes, and the first view."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

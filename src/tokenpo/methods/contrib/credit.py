@@ -1,7 +1,5 @@
 """Credit from drafts, from parts of a response, and from the norm of a token's gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
