@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base.errors import TokenPOError, UnknownName
-from tokenpo.train.recipe.config import (
-    Config,
-    Correction,
-    GroupOverlong,
-    Lora,
-    ReferenceKl,
-    SoftOverlong,
-    differences,
-    load_config,
-    parse_config,
-)
-from tokenpo.train.recipe.files import to_toml
+from tokenpo.train.recipe import config as sections
+from tokenpo.train.recipe.config import Config, Lora, ReferenceKl, differences, load_config, parse_config
+from tokenpo.train.recipe.files import find_recipe, shipped_recipes, to_toml
+from tokenpo.train.recipe.objective import build_objective
 
 
 def recipe(tmp_path: Path, text: str) -> Path:
@@ -27,6 +19,8 @@ def recipe(tmp_path: Path, text: str) -> Path:
 
 def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
     config = load_config(recipe(tmp_path, '[train]\nlr = 0.5\n[method]\nname = "dapo"\nhigh = 0.3\n'))
+    none = load_config(recipe(tmp_path, 'name = "none"\nthreads = "none"\n'))
+    assert (none.name, none.threads) == ("none", None)
     assert (config.train.lr, config.train.steps) == (0.5, Config().train.steps)
     assert (config.method.name, config.method.options) == ("dapo", {"high": 0.3})
     assert config.directory() == Path("runs/mine-dapo-seed0")
@@ -41,13 +35,10 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
         ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
         ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
-        ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
         ("\n".join(f"key{i} = {i}" for i in range(26)), ["'key4': known: ", "; and 21 more mistakes"]),
-        ("[train]\nlearning_rate = 1", ["'learning_rate': did you mean train.lr?"]),
         ("learning_rate = 1", ["'learning_rate': did you mean train.lr or critic.lr?"]),
         ("[rollout.soft_overlong]\nlength = 80", ["section [rollout.soft_overlong] lacks the key 'cache'"]),
         ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
-        ("[train]\nlr = inf", ["train.lr"]),
         ("[train]\nbetas = [2, 3]", ["train.betas"]),
         ("[train]\nsteps = 0", ["train.steps", "0"]),
         ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
@@ -67,11 +58,6 @@ def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, 
         load_config(path, overrides=["train.weight_decay=0.1"])
     assert isinstance(error.value, UnknownName) == ("did you mean" in str(error.value) or "known:" in str(error.value))
     assert all(word in str(error.value) for word in ["mine.toml", *words])
-
-
-def test_none_is_a_name_where_a_name_is_wanted(tmp_path: Path) -> None:
-    config = load_config(recipe(tmp_path, 'name = "none"\nthreads = "none"\nmethod = {name = "grpo"}\n'))
-    assert (config.name, config.threads) == ("none", None)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +82,8 @@ def test_counts_that_no_machine_can_make_are_refused_in_the_recipe(tmp_path, ove
 def test_overrides_are_toml_values_or_else_strings(tmp_path):
     overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
     config = load_config(recipe(tmp_path, ""), overrides=overrides)
-    assert config.train.lr == 3e-4
-    assert config.method.options == {"low": 0.1}
-    assert config.task.options == {"operands": [4, 8]}
-    assert config.model.path == "my/model"
-    assert config.seed == 7
+    assert (config.train.lr, config.method.options, config.seed) == (3e-4, {"low": 0.1}, 7)
+    assert (config.task.options, config.model.path) == ({"operands": [4, 8]}, "my/model")
 
 
 def test_another_method_starts_from_its_own_defaults(tmp_path):
@@ -151,11 +134,6 @@ def test_the_mark_of_an_editor_at_the_start_of_a_recipe(tmp_path):
         assert load_config(tmp_path / name).seed == 7
 
 
-def test_a_list_with_too_few_values(tmp_path):
-    with pytest.raises(TokenPOError, match=r"^--set train.betas=\[0.9\]: train.betas = .*: it has too few values$"):
-        load_config(recipe(tmp_path, ""), overrides=["train.lr=0.1", "train.betas=[0.9]"])
-
-
 def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):
     shown = to_toml(Config(), explain=True)
     assert load_config(recipe(tmp_path, shown), overrides=["name=run"]) == Config()
@@ -164,17 +142,19 @@ def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without
     given = without.replace("cache = ...", "cache = 7").replace("beta = ...", "beta = 0.1")
     config = load_config(recipe(tmp_path, given))
     assert config.model.lora == Lora()
-    assert config.rollout.soft_overlong == SoftOverlong(cache=7)
-    assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
+    assert config.rollout.soft_overlong == sections.SoftOverlong(cache=7)
+    assert (config.rollout.group_overlong, config.rollout.correction) == (
+        sections.GroupOverlong(),
+        sections.Correction(),
+    )
     assert config.train.reference_kl == ReferenceKl(beta=0.1)
 
 
-@pytest.mark.parametrize("out", ["plain", "a b", "😀", 'quo"te', "back\\slash", "\x7f"])
-def test_out_is_the_name_itself(tmp_path, out):
+def test_out_is_the_name_itself(tmp_path):
     """Whatever TOML makes of it: a name is no value that `--set` reads."""
     path = recipe(tmp_path, '[output]\ndir = "theirs"\n')
-    assert load_config(path, out=out).output.dir == out
-    assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
+    for out in ("7", "a b", "😀", 'quo"te', "back\\slash", "\x7f"):
+        assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
     assert load_config(path, out=None).output.dir == "theirs"
     with pytest.raises(TokenPOError, match=r"^--out a\\nb: output.dir = "):
         load_config(path, out="a\nb")
@@ -210,3 +190,22 @@ def test_a_kl_that_nothing_can_hold():
         with pytest.raises(TokenPOError, match=text):
             parse_config({"train": train}, "test")
     assert parse_config({"train": {"kl_stop": 0.01}}, "test").train.kl_hold().limit == 0.01
+
+
+RECIPES = shipped_recipes()
+
+
+def test_a_recipe_is_found_by_name_and_by_path() -> None:
+    assert find_recipe(str(RECIPES["quickstart"])) == find_recipe("quickstart") == RECIPES["quickstart"]
+    with pytest.raises(UnknownName, match="did you mean 'quickstart'"):
+        find_recipe("quikstart")
+    for name in ("absent.toml", "runs/absent", "config.json"):
+        with pytest.raises(TokenPOError, match=rf"recipe {name} is not a file"):
+            find_recipe(name)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_builds_its_objective(name: str) -> None:
+    config = load_config(RECIPES[name])
+    assert config.name == name
+    assert build_objective(config).name == config.method.name

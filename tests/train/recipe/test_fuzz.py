@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.train.recipe.config import Train, fields_of, load_config
+from tokenpo.train.recipe.config import fields_of, load_config
 from tokenpo.train.recipe.files import to_toml
 
 few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -28,25 +28,12 @@ def leaves(path: tuple[str, ...] = ()) -> list[str]:
     return found
 
 
-SETTINGS = [
-    *leaves(),
-    "method.low",
-    "method.beta",
-    "task.options.operands",
-    "task.options.modulus",
-    "train",
-    "task.options",
-]
-scalars = st.one_of(
-    st.booleans(),
-    st.integers(-3, 3),
-    st.integers(10**17, 10**30),
-    st.floats(),
-    st.text(max_size=8),
-    st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "]),
-)
+SETTINGS = [*leaves(), *"method.low method.beta task.options.operands task.options.modulus train task.options".split()]
+odd = st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "])
+numbers = st.booleans() | st.integers(-3, 3) | st.integers(10**17, 10**30) | st.floats()
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    numbers | st.text(max_size=8) | odd,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
 )
 
 
@@ -124,25 +111,19 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': must be a number"),
         ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
         ("train.betas=[0.9, true]", "must be a number"),
+        ("train.betas=[0.9]", "--set train.betas=[0.9]: train.betas = [0.9]: it has too few values\n"),
         ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
         (
             "train=3",
-            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE"
-            f", where KEY is one of {', '.join(Train.model_fields)}",
+            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KE",
         ),
         ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
         ("method=hapo", "--set method=hapo: method is a section"),
-        (
-            "model.lora.targets=3",
-            "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n",
-        ),
+        ("model.lora.targets=3", "model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n"),
         ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
         ("output.dir=", "--set output.dir=: output.dir = ''"),
-        (
-            "rollout.soft_overlong.length=80",
-            "section [rollout.soft_overlong] lacks the key 'cache': write it there, or",
-        ),
+        ("rollout.soft_overlong.length=80", "[rollout.soft_overlong] lacks the key 'cache': write it there, or"),
         ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
         ("train.lr", "--set train.lr: write section.key=value"),
         ("=3", "--set =3: write section.key=value"),
