@@ -20,6 +20,8 @@ def test_the_counts_of_trust_are_those_of_the_pairs() -> None:
     """The whole table of docs/trust.md, class by class: one verdict that changes turns this red."""
     page = (Path(__file__).parents[3] / "docs" / "trust.md").read_text("utf-8").splitlines()
     tables = {name: pairs.read(name) for name in pairs.SETS}
+    tuned, held_out = ({(pair.reference, pair.text) for pair in table} for table in tables.values())
+    assert len(tuned & held_out) < 0.1 * len(held_out)  # some answers anybody would write
     scores = pairs.judge([pair for table in tables.values() for pair in table])
     for (name, table), least in zip(tables.items(), (500, 150), strict=True):
         assert len(table) >= least and len(set(table)) == len(table)
@@ -42,16 +44,15 @@ def test_every_kind_of_error_is_judged_as_labelled(math: Verifier) -> None:
     assert {score.note for score in scores} >= {"question repeated", ""}
 
 
+def test_decimals_are_the_numbers_they_are() -> None:
+    for pair, score in zip(table := pairs.read("decimals"), pairs.judge(table), strict=True):
+        assert (score.correct, score.note) == (pair.right, ""), (pair, score)
+
+
 def test_a_chat_template_that_opens_the_thinking(math: Verifier) -> None:
     chat = Problem([{"role": "user", "content": "1+3?"}], "4", rendered="<|assistant|>\n<think>\n")
     texts = [r"Maybe \boxed{4}? Let me check", r"So 4.</think>\boxed{4}", r"\boxed{4}</think> 5"]
     assert [score.correct for score in math([chat] * 3, texts, [[]] * 3)] == [False, True, False]
-
-
-def test_the_held_out_pairs_are_not_in_the_other_table() -> None:
-    """Some answers anybody would write; they may not be many."""
-    tuned, held_out = ({(pair.reference, pair.text) for pair in pairs.read(name)} for name in pairs.SETS)
-    assert len(tuned & held_out) < 0.1 * len(held_out)
 
 
 def test_every_step_of_the_spelling_is_one_that_a_pair_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,18 +143,6 @@ def test_unreadable_references_are_counted_before_a_run_with_the_first_three(mat
     assert [f"d.jsonl line {n}: " in said for n in range(1, 6)] == [False, True, True, True, False]
     with pytest.raises(TokenPOError, match=r"cannot read 4 of 4 references.*line 2: .*take the verifier 'exact'"):
         checked(math, rows[1:])
-
-
-def test_a_data_set_is_checked_when_it_is_loaded(tmp_path: Path) -> None:
-    from tokenpo.lab.evaluate.benchmarks import benchmark, load
-    from tokenpo.train.tasks import make_task
-
-    path = tmp_path / "d.jsonl"
-    path.write_text('{"prompt": "a", "answer": "7"}\n{"prompt": "b", "answer": "\\\\frac{1}{"}\n')
-    with pytest.warns(UserWarning, match=r"cannot read 1 of 2 references.*d.jsonl line 2"):
-        make_task("files", {"path": str(path), "verifier": "math", "verifier_workers": 1}, 0).close()
-    with pytest.warns(UserWarning, match=r"cannot read 1 of 2 references.*d.jsonl line 2"):
-        load(benchmark(str(path)), path).close()
 
 
 @pytest.mark.parametrize(

@@ -10,34 +10,24 @@ import pytest
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.train.tasks.extract import EXTRACTORS
 from tokenpo.train.tasks.types import Problem, Score
-from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references, words
+from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
 
 
 def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
     return verifier([Problem("?", answer) for answer, _ in pairs], [text for _, text in pairs], [[]] * len(pairs))
 
 
-@pytest.mark.parametrize(
-    ("answer", "text", "correct"),
-    [
-        ("42", r"so \boxed{42}", True),
-        (42, "<answer> 42. </answer>", True),
-        (42.0, "#### 42", True),
-        ("6 * 7 = 42\n#### 42", "#### $42$", True),
-        ("1,234", r"\boxed{1234}", True),
-        ("New York", "<answer>new\n york</answer>", True),
-        (["4", "four"], r"\boxed{Four}", True),
-        ("42", r"\boxed{142}", False),
-        ("(1,234)", r"\boxed{(1234)}", False),
-        ("1,23", r"\boxed{123}", False),
-    ],
-)
-def test_exact(answer: Any, text: str, correct: bool) -> None:
-    assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
-
-
-def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
-    assert scored(make_verifier("exact", VerifierOptions(), "t"), ("7", "it is 7")) == [Score(0.0, False, "no answer")]
+def test_exact() -> None:
+    exact = make_verifier("exact", VerifierOptions(), "t")
+    right = [
+        ("42", r"so \boxed{42}"), (42, "<answer> 42. </answer>"), (42.0, "#### 42"), ("1,234", r"\boxed{1234}"),
+        ("6 * 7 = 42\n#### 42", "#### $42$"), ("New York", "<answer>new\n york</answer>"),
+        (["4", "four"], r"\boxed{Four}"),
+    ]  # fmt: skip
+    assert scored(exact, *right) == [Score(1.0, True)] * len(right)
+    wrong = [("42", r"\boxed{142}"), ("(1,234)", r"\boxed{(1234)}"), ("1,23", r"\boxed{123}")]
+    assert scored(exact, *wrong) == [Score(0.0, False)] * len(wrong)
+    assert scored(exact, ("7", "it is 7")) == [Score(0.0, False, "no answer")]
     assert scored(make_verifier("exact", VerifierOptions(extract="hash"), "t"), ("7", "it is #7"))[0].correct
     assert [normalised(text) for text in ("$5", "-1,000.5", "A, B", "3.", "")] == ["5", "-1000.5", "a, b", "3", ""]
     assert references([1, [2.5, "x"]]) == ["1", "2.5", "x"]
@@ -49,8 +39,6 @@ def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
         ("exakt", {}, "did you mean 'exact'"),
         ("math", {"extract": "boxd"}, "did you mean 'boxed'"),
         ("exact", {"correct_at": 0.5}, "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: "),
-        ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
-        ("exact", {"verifier_seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
         ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
         ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
@@ -61,7 +49,6 @@ def test_exact_notes_a_missing_answer_and_takes_an_extractor() -> None:
             {"verifier_seconds": float("nan")},
             "t: verifier_seconds = nan must be more than 0 and at most 1000000",
         ),
-        ("math", {"verifier_seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
         ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
         ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
@@ -82,48 +69,6 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
     wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4")]
     notes = ["", "no answer", "no answer", "unreadable reference"]
     assert scored(math, *wrong) == [Score(0.0, False, note) for note in notes]
-
-
-@pytest.mark.parametrize(
-    ("reference", "said", "equal"),
-    [
-        ("0.0000004", "0.0000001", False),
-        ("9.1e-31", "1.6e-19", False),
-        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}", False),
-        (r"9 \times 10^{-31}", r"6 \times 10^{-34}", False),
-        (r"6.626 \times 10^{-34}", "0.000000", False),
-        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}", False),
-        ("e^{-41}", "e^{-40}", False),
-        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}", False),
-        ("1/3", "0.3333333333", False),
-        (r"\pi", "3.1415926536", False),
-        ("1.00000009", "1.0000001", False),
-        (r"0.0000334\%", r"0.0000333\%", False),
-        (r"\{0.00000002,2\}", r"\{0.00000001,2\}", False),
-        ("[0.0000002,1]", "[0.0000001,1]", False),
-        ("x=0.0000002", "x=0.0000001", False),
-        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}", False),
-        (".5", "0.50", True),
-        (r"33.3\%", "0.333", True),
-        ("1,234.50", "1234.5", True),
-        ("0.3", "0.1+0.2", True),
-        (r"\sqrt{e}", "e^{0.5}", True),
-        (r"\sin(\frac12)", r"\sin(0.5)", True),
-        (r"1.6 \times 10^{-19}", "0.00000000000000000016", True),
-        (r"\frac{1}{e^{40}}", "e^{-40}", True),
-        (r"\frac{x}{10^{19}}", "10^{-19}x", True),
-        ("(7/2,3/2)", "3.5,1.5", True),
-        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}", True),
-        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)", True),
-        (r"x=\frac12", "x=0.5", True),
-        ("2y=x+2", "y=0.5x+1", True),
-        (r"x<\frac12", "0.5>x", True),
-        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}", True),
-    ],
-)
-def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str, equal: bool) -> None:
-    [score] = scored(math, (reference, rf"\boxed{{{said}}}"))
-    assert (score.correct, score.note) == (equal, "")
 
 
 def test_math_with_an_extractor_gives_up_on_an_answer_that_takes_too_long() -> None:
@@ -223,10 +168,8 @@ def judged(verifier: str, problem: Problem, said: str, extract: str = "") -> Sco
         ("<answer> 3 * (2 + 1) </answer>", True, ""),
         ("<answer>3/1*2</answer>", False, ""),  # 6
         ("<answer>3*3</answer>", False, "malformed"),  # 9, but not from these numbers
-        ("<answer>1+2+3+3</answer>", False, "malformed"),
         ("<answer>12-3</answer>", False, "malformed"),
         ("<answer>(1+2)*3 = 9</answer>", False, "malformed"),
-        ("<answer>9</answer>", False, "malformed"),
         ("<answer>__import__('os')</answer>", False, "malformed"),
         ("<answer>3/(2-1-1)</answer>", False, "malformed"),
         ("(1+2)*3", False, "no answer"),
@@ -247,9 +190,12 @@ def test_countdown_in_fractions_with_other_columns_and_places() -> None:
 def test_countdown_says_what_a_row_lacks() -> None:
     with pytest.raises(MissingInput, match="did you mean 'num'"):
         judged("countdown", Problem("?", 9, {"num": [1]}), "x")
-    for target in ("1e999999999", "9" * 5000, "1/0", "nan", "1e", ""):
-        with pytest.raises(TokenPOError, match="and a number, of 40 digits at most"):
-            judged("countdown", Problem("?", target, {"nums": [1]}), "x")
+    targets = ((target, [1]) for target in ("1e999999999", "9" * 5000, "1/0", "nan", "1e", ""))
+    # A minus is an operation, so every answer with -3 would be malformed.
+    numbers = ((12, nums) for nums in ([3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], [float("inf")], None))
+    for target, nums in (*targets, *numbers):
+        with pytest.raises(TokenPOError, match="a list of whole numbers of 0 or more and a number, of 40 digits at mo"):
+            make_verifier("countdown", VerifierOptions(), "t").check([Problem("?", target, {"nums": nums})])
     for target in (9, 9.0, " 9 ", "18/2", "+0.9e1", "9e0"):
         assert judged("countdown", Problem("?", target, {"nums": [9]}), "<answer>9</answer>").correct
     for nums in ([3, 4], ["3", "4"], [3.0, 4.0], (3, 4)):
@@ -280,14 +226,5 @@ def test_the_order_of_names_is_no_other_answer() -> None:
     problem = Problem("?", "(1) Ann is a knight\n(2) Bob is a knave")
     texts = ["<answer>Bob is a knave, Ann is a knight</answer>", "<answer>Ann a knight. Bob a knave.</answer>"]
     assert {judged("knights_knaves", problem, text).answer for text in texts} == {"ann knight, bob knave"}
-    assert words("Ann, and a knight") == ["ann", "knight"]
     with pytest.raises(TokenPOError, match=r"\[True, False\].*does not say who is what"):
         judged("knights_knaves", Problem("?", [True, False]), "x")
-
-
-@pytest.mark.parametrize("nums", [[3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], [float("inf")], None])
-def test_countdown_wants_numbers_that_an_expression_can_name(nums: object) -> None:
-    """A minus is an operation there, so that every answer with -3 would be malformed."""
-    verifier = make_verifier("countdown", VerifierOptions(), "t")
-    with pytest.raises(TokenPOError, match="must be a list of whole numbers of 0 or more and a number"):
-        verifier.check([Problem("?", 12, {"nums": nums})])
