@@ -17,12 +17,7 @@ from tokenpo.train.tasks.types import Score, Task
 
 TRL = [{"prompt": f"{i}+1=", "answer": i + 1, "level": i % 3} for i in range(20)]
 VERL = [
-    {
-        "data_source": "sums",
-        "prompt": [{"role": "user", "content": f"{i}+1="}],
-        "reward_model": {"style": "rule", "ground_truth": str(i + 1)},
-        "extra_info": {"index": i},
-    }
+    {"prompt": [{"role": "user", "content": f"{i}+1="}], "reward_model": {"style": "rule", "ground_truth": str(i + 1)}}
     for i in range(20)
 ]
 
@@ -66,12 +61,6 @@ def test_json_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
     assert second == {"prompt": chats[1], "extra_info": None, "answer": "7"}
 
 
-def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    written(tmp_path / "data.jsonl", TRL)
-    assert made("~/data.jsonl", test_path="~/data.jsonl").problems("train", 0, 1)
-
-
 def test_the_order_is_seeded_endless_reshuffled_and_of_random_access(tmp_path: Path) -> None:
     path = written(tmp_path / "data.jsonl", TRL)
     order = [p.prompt for p in made(path).problems("train", 0, 54)]
@@ -99,15 +88,17 @@ def test_the_held_out_prompts_depend_on_neither_seed_nor_row_order(tmp_path: Pat
         task.problems("test", 1, 2)
 
 
-def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
-    train, test = written(tmp_path / "a.jsonl", TRL[:15]), written(tmp_path / "b.parquet", TRL[15:])
+def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, rows in (("a.jsonl", TRL[:15]), ("b.parquet", TRL[15:]), ("c.jsonl", TRL[:3])):
+        written(tmp_path / name, rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        task = made(train, test_path=test)
+        task = made("~/a.jsonl", test_path="~/b.parquet")
     assert [p.prompt for p in task.problems("test", 0, 5)] == [f"{i}+1=" for i in (15, 16, 17, 18, 19)]
     assert [p.prompt for p in task.problems("test", 3, 2)] == ["18+1=", "19+1="]
     with pytest.warns(UserWarning, match="3 of the 3 prompts"):
-        made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
+        made("~/a.jsonl", test_path="~/c.jsonl")
 
 
 def test_a_system_message_begins_a_chat_that_has_none(tmp_path: Path) -> None:
@@ -117,9 +108,7 @@ def test_a_system_message_begins_a_chat_that_has_none(tmp_path: Path) -> None:
     task = made(path, chat=True, system="Brief.")
     prompts = [p.prompt for p in (*task.train, *task.test)]
     assert sorted(prompts, key=repr) == sorted([[brief, asked], [brief, asked], [own, asked]], key=repr)
-    with pytest.raises(
-        TokenPOError, match="line 1: 'prompt' is plain text, which has no system message: set chat = true"
-    ):
+    with pytest.raises(TokenPOError, match="line 1: 'prompt' is plain text, which has no system message: set chat"):
         made(path, system="Brief.")
 
 
@@ -149,9 +138,7 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", GOOD + b"[1]", "line 2: not a JSON object .*a list"),
         ("d.jsonl", GOOD + b"\xff", "line 2: not a JSON object"),
         ("d.jsonl", GOOD + b"[" * 100_000, "line 2: not a JSON object"),
-        ("d.jsonl", GOOD + b'{"prompt": ' + b"9" * 5000 + b"}", "line 2: not a JSON object"),
         ("d.jsonl", GOOD + b'{"prompt": "\\ud800", "answer": 1}', "line 2: 'prompt' holds half a character"),
-        ("d.jsonl", GOOD + b"\x00", "line 2: not a JSON object"),
         ("d.jsonl", b"\n \n", "the file is empty"),
         ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
         ("d.jsonl", GOOD + b'{"prompt": "p"}', "line 2: no column 'answer'"),
@@ -160,7 +147,6 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
         ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
         ("d.jsonl", b'{"prompt": [{"role": "u", "content": ""}], "answer": "a"}', "line 1: .* without content"),
-        ("d.jsonl", b'{"prompt": ["hi"], "answer": "a"}', "holds the message 'hi'"),
         ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
         ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
         ("d.jsonl", b'{"prompt": "p", "answer": []}', "'answer' is empty"),
@@ -203,20 +189,15 @@ def test_what_a_verifier_cannot_judge_is_found_at_once(
         load(benchmark(path, verifier=verifier), Path(path))
 
 
-def test_none_is_the_default_of_an_option_without_a_value(tmp_path: Path) -> None:
-    path = written(tmp_path / "train.jsonl", TRL)
-    assert made(path, holdout="none").problems("test", 0, 2) == made(path).problems("test", 0, 2)
-    with pytest.raises(TokenPOError, match="verifier_seconds = 'none' must be of type float"):
-        made(path, verifier_seconds="none")
-
-
 def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:
     path = written(tmp_path / "train.jsonl", TRL)
+    assert made(path, holdout="none").problems("test", 0, 2) == made(path).problems("test", 0, 2)
     shares = [(path, {"holdout": share}, "more than 0 and less than 1") for share in (0.0, 1.0, True, "0.1")]
     for place, options, words in (
         (str(tmp_path / "trian.jsonl"), {}, r"no such file.*did you mean 'train.jsonl'"),
         (str(tmp_path / "nowhere" / "train.jsonl"), {}, "no such file"),
         (path, {"test_path": path, "holdout": 0.1}, "not both"),
+        (path, {"verifier_seconds": "none"}, "verifier_seconds = 'none' must be of type float"),
         *shares,
     ):
         with pytest.raises(TokenPOError, match=words):

@@ -15,10 +15,8 @@ from tokenpo.train.tasks.types import Problem
 
 def straight_line(expression: str, modulus: int) -> int:
     """Left to right with Python's own arithmetic: brackets from the left, the remainder at the end."""
-    parts = re.findall(r"[-+*]?[0-9a-z]", expression)
     code = ""
-    for part in parts:
-        operator, digit = (part[0], part[1]) if len(part) == 2 else ("", part)
+    for operator, digit in re.findall(r"([-+*]?)([0-9a-z])", expression):
         code = f"({code}{operator}{int(digit, 36)})"
     return eval(code) % modulus
 
@@ -65,6 +63,8 @@ def test_leaps_come_with_their_probability():
 
 def test_the_first_problems_of_every_recorded_run():
     assert [p.prompt for p in DialSum().problems("train", 0, 2)] == ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
+    lengths = Counter(len(p.prompt) // 2 for p in DialSum(operands=(4, 6)).problems("train", 0, 600))
+    assert sorted(lengths) == [4, 5, 6] and min(lengths.values()) > 150
 
 
 def test_no_expression_is_in_both_splits_whatever_the_seed():
@@ -78,22 +78,16 @@ def test_no_expression_is_in_both_splits_whatever_the_seed():
 def test_a_small_test_split_holds_each_problem_once(operands, modulus, size):
     """Its size is that of the held-out share of all expressions, written out here with itertools."""
     digits = "123456789"[: modulus - 1]
-    lengths = (operands, operands) if isinstance(operands, int) else operands
-    every = [
-        first + "".join(rest)
-        for count in range(lengths[0], lengths[1] + 1)
-        for first in digits
-        for rest in itertools.product(*["+-*", digits] * (count - 1))
-    ]
+    counts = (operands,) if isinstance(operands, int) else operands
+    spaces = [[digits, *["+-*", digits] * (count - 1)] for count in counts]
+    every = ["".join(parts) for space in spaces for parts in itertools.product(*space)]
     held_out = [text for text in every if hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 26]
     task = DialSum(operands=operands, modulus=modulus)
     assert task.test_size == size == len(held_out)
     whole = [problem.prompt for problem in task.problems("test", 0, size)]
     assert sorted(whole) == sorted(f"{text}=" for text in held_out)
     assert [p.prompt for p in task.problems("test", 1, size - 1)] == whole[1:]
-    with pytest.raises(
-        TokenPOError, match=f" has {size} held-out problems, not the {size + 1} asked for: ask for fewer"
-    ):
+    with pytest.raises(TokenPOError, match=f" has {size} held-out problems, not the {size + 1} asked for: ask for"):
         task.problems("test", 1, size)
 
 
@@ -106,18 +100,12 @@ def test_a_larger_test_split_repeats_nothing_and_says_where_it_ends():
         task.problems("test", 0, 800)
 
 
-@pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (2, 3)])
-def test_options_that_leave_no_test_problem_are_an_error(operands, modulus):
+def test_options_that_leave_no_test_problem_are_an_error():
     """With modulus 2 the only expressions are 1+1, 1-1 and 1*1."""
-    with pytest.raises(TokenPOError, match=f"operands=2 and modulus={modulus} leaves no test problem: give more"):
-        DialSum(operands=operands, modulus=modulus).problems("test", 0, 1)
-    assert len(DialSum(operands=operands, modulus=modulus).problems("train", 0, 9)) == 9
-
-
-def test_operands_are_drawn_from_the_whole_range():
-    lengths = Counter(len(p.prompt) // 2 for p in DialSum(operands=(4, 6)).problems("train", 0, 600))
-    assert sorted(lengths) == [4, 5, 6]
-    assert min(lengths.values()) > 150
+    task = DialSum(operands=2, modulus=2)
+    with pytest.raises(TokenPOError, match="operands=2 and modulus=2 leaves no test problem: give more"):
+        task.problems("test", 0, 1)
+    assert len(task.problems("train", 0, 9)) == 9
 
 
 @pytest.mark.parametrize(
@@ -214,19 +202,9 @@ def test_no_pair_is_in_both_splits_whatever_the_seed() -> None:
     assert len(trained) + len(test) > 1500
 
 
-@pytest.mark.parametrize(
-    ("said", "reward", "note"),
-    [
-        ("82", 1, ""),
-        ("The sum is **82**!", 1, ""),
-        ("37 + 45", 0, ""),  # an echo
-        ("182", 0, ""),
-        ("82.5", 0, ""),
-        ("-82", 0, ""),
-        ("8,2", 1, ""),
-        ("eighty-two", 0, "no answer"),
-    ],
-)
-def test_the_last_number_is_the_answer(said: str, reward: float, note: str) -> None:
-    (score,) = Sums().score([Problem([], "82")], [said], [[]])
-    assert (score.reward, score.correct, score.note) == (reward, bool(reward), note)
+def test_the_last_number_is_the_answer() -> None:
+    for said, right in (("82", 1), ("The sum is **82**!", 1), ("8,2", 1), ("37 + 45", 0), ("182", 0), ("82.5", 0),
+                        ("-82", 0), ("eighty-two", 0)):  # fmt: skip
+        (score,) = Sums().score([Problem([], "82")], [said], [[]])
+        assert (score.reward, score.correct) == (right, bool(right)), said
+        assert score.note == ("no answer" if said == "eighty-two" else "")
