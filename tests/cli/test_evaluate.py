@@ -30,15 +30,12 @@ def lines(name: str, *records: dict) -> str:
     return str(write_lines(Path(name), records))
 
 
-def test_help_names_every_benchmark():
+def test_help_names_every_benchmark_and_an_adapter_is_to_be_merged(tmp_path, capsys):
     listed = next(line for line in EXAMPLES.splitlines() if line.startswith("benchmarks: "))
     assert listed.split()[1:] == list(BENCHMARKS)
-
-
-def test_the_adapter_of_a_run_of_trl_is_to_be_merged(tmp_path, capsys):
     (tmp_path / "adapter_config.json").write_text("{}")
     assert run(str(tmp_path)) == 2
-    assert "merge it with peft's AutoPeftModelForCausalLM" in capsys.readouterr().err.replace("\n", " ")
+    assert "merge it with peft's AutoPeftModelForCausalLM" in capsys.readouterr().err
 
 
 def test_a_model_on_a_task(capsys):
@@ -57,9 +54,7 @@ def test_a_model_on_a_task(capsys):
     # The samples written are samples: the same numbers come out of the file.
     assert run("--samples", "out/samples.jsonl", "--k", "1,3,8", "--out", "again") == 0
     again = json.loads(Path("again/results.json").read_text("utf-8"))
-    assert {key: again[key] for key in again if key != "config"} == {
-        key: results[key] for key in results if key != "config"
-    }
+    assert again | {"config": 0} == results | {"config": 0}
     # The same command again draws nothing and writes the same bytes; another k is another view of the same samples.
     assert run(*TINY, "--samples-per-prompt", "3", "--k", "1,3,8", "--out", "out") == 0
     assert Path("out/results.json").read_bytes() == before
@@ -95,24 +90,16 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     assert "only a run directory brings its own task" in capsys.readouterr().err
 
 
-def measured(raw: dict) -> evaluation.Evaluation:
-    """As a training run of this config does before its first step."""
-    engine = build_engine(Plan(parse_config(raw, "test")))
-    return evaluation.evaluate(engine.config, engine.lm, engine.task)
-
-
 def test_graded_rewards_agree_with_a_training_run(capsys):
     """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
     file = lines("sums.jsonl", *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
     given = {"path": file, "verifier": "judge.py:partial", "reward_seconds": 0}
-    config = {
-        "rollout": {"max_new_tokens": 20},
-        "evaluate": {"problems": 4, "samples": 3, "rows": 16},
-        "task": {"name": "files", "options": given},
-        "model": {"device": "cpu"},
-    }
-    trained = measured(config).sampled_reward
+    engine = build_engine(Plan(parse_config({
+        "rollout": {"max_new_tokens": 20}, "evaluate": {"problems": 4, "samples": 3, "rows": 16},
+        "task": {"name": "files", "options": given}, "model": {"device": "cpu"},
+    }, "test")))  # fmt: skip
+    trained = evaluation.evaluate(engine.config, engine.lm, engine.task).sampled_reward
     told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
     common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
     assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0
@@ -136,9 +123,8 @@ def test_a_model_on_a_file_of_ones_own(capsys):
     sample = json.loads(Path(f"{out}-2/samples.jsonl").read_text("utf-8").splitlines()[0])
     assert sample["prompt"] == "1+1="
     # In the place of a benchmark of the table, with its prompt and other columns.
-    assert (
-        run("tiny", "--benchmark", "AIME25", "--data", file, "--question", "question", *common[3:], "--out", "x") == 0
-    )
+    words = ("--benchmark", "AIME25", "--data", file, "--question", "question", *common[3:], "--out", "x")
+    assert run("tiny", *words) == 0
     sample = json.loads(Path("x/samples.jsonl").read_text("utf-8").splitlines()[0])
     assert sample["prompt"][0]["content"].startswith("1+1=\n\nPlease reason step by step")
 

@@ -9,7 +9,7 @@ import pytest
 
 import tokenpo
 from tokenpo.base.errors import TokenPOError, UnknownName
-from tokenpo.train.tasks import TASKS, Task, make_task, options
+from tokenpo.train.tasks import TASKS, Task, make_task
 from tokenpo.train.tasks.reasoning_gym import Countdown, KnightsKnaves
 from tokenpo.train.tasks.types import Problem
 from tokenpo.train.tasks.verify import value_of
@@ -49,8 +49,7 @@ def test_every_generated_task_keeps_the_protocol(name: str) -> None:
         ("chainsum", {}, UnknownName, "did you mean 'chain_sum'"),
         ("chain_sum", {"max_term": 3}, UnknownName, "did you mean 'max_terms'"),
         ("chain_sum", {"seed": 3}, UnknownName, "no option 'seed'"),
-        ("chain_sum", {"max_terms": "3"}, TokenPOError, "max_terms = '3' must be of type int"),
-        ("chain_sum", {"max_terms": True}, TokenPOError, "must be of type int"),
+        ("chain_sum", {"max_terms": True}, TokenPOError, "max_terms = True must be of type int"),
         ("chain_sum", {"min_terms": 9}, TokenPOError, "max_terms must be >= min_terms"),
         ("chain_sum", {"extract": "tga"}, UnknownName, "did you mean 'tag'"),
         ("files", {}, TokenPOError, "needs the option 'path'"),
@@ -59,12 +58,6 @@ def test_every_generated_task_keeps_the_protocol(name: str) -> None:
 def test_errors_name_the_thing_and_the_nearest(name: str, given: dict, kind: type, words: str) -> None:
     with pytest.raises(kind, match=words):
         make_task(name, given, seed=0)
-
-
-def test_options_lists_defaults_and_marks_the_required() -> None:
-    assert options("files")["path"] is ... and options("files")["verifier"] == "exact"
-    library = {"n_people": 2, "depth_constraint": 2, "width_constraint": 2}
-    assert options("knights_knaves") == library | {"binary": True, "extract": "tag", "chat": False}
 
 
 def scored(task: Any, problem: Problem, answer: str) -> tuple[float, str]:
@@ -103,11 +96,9 @@ def test_countdown_never_evaluates_text_as_code_and_is_exact() -> None:
     assert scored(task, near, "332999 + 1/2000") == (0.0, "malformed")  # the library's tolerance would take it
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "2**3", "7//2", "1/0", "1.5", "0x10", "(1", "1,2", "[1]", "+1", "1" * 201, "٣"]
-)
-def test_only_arithmetic_has_a_value(text: str) -> None:
-    assert value_of(text) is None
+def test_only_arithmetic_has_a_value() -> None:
+    texts = ("", "x", "2**3", "7//2", "1/0", "1.5", "0x10", "(1", "1,2", "[1]", "+1", "1" * 201, "٣")
+    assert {text: value_of(text) for text in texts} == dict.fromkeys(texts)
 
 
 def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
@@ -127,9 +118,10 @@ def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
 def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
     small = {"min_terms": 2, "max_terms": 2, "max_digits": 1}  # 200 problems: seeds alone would not keep them apart
     tasks = [make_task("chain_sum", small, seed) for seed in (1, 2)]
-    train, test = (
-        {p.prompt for x in tasks for p in x.problems(*rows)} for rows in (("train", 0, 400), ("test", 0, 40))
-    )
+    train = {p.prompt for task in tasks for p in task.problems("train", 0, 400)}
+    test = {p.prompt for task in tasks for p in task.problems("test", 0, 40)}
+    (chat,) = make_task("chain_sum", {"chat": True, "extract": "boxed"}, seed=0).problems("test", 0, 1)
+    assert [m["role"] for m in chat.prompt] == ["user"] and r"\boxed{}" in chat.prompt[0]["content"]
     assert not train & test and len(train) + len(test) > 180 and 0.15 < len(test) / 200 < 0.35
     with pytest.raises(TokenPOError, match=r"'chain_sum' with .* has \d\d held-out .* not the 200 asked for"):
         tasks[0].problems("test", 0, 200)
@@ -162,8 +154,3 @@ def test_entries_without_a_sound_answer_are_skipped() -> None:
     object.__setattr__(task, "_generator", Holey())
     indices = {p.columns["metadata"]["source_index"] % 4 for p in task.problems("train", 0, 40)}
     assert indices == {2, 3}
-
-
-def test_chat_prompts_are_messages() -> None:
-    (problem,) = make_task("chain_sum", {"chat": True, "extract": "boxed"}, seed=0).problems("test", 0, 1)
-    assert [m["role"] for m in problem.prompt] == ["user"] and r"\boxed{}" in problem.prompt[0]["content"]

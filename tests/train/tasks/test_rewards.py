@@ -1,5 +1,6 @@
 """Reward functions of the user: both signatures, and every way to get them wrong."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ def lazy(completions):
 
 
 def short(completions): return [1.0]
-def single(completions): return 1.0
 def nan(completions): return [0.0, float("nan")]
 def text(completions): return [0.0, "1"]
 def raising(completions): raise ZeroDivisionError("oops")
@@ -76,9 +76,6 @@ def wordy(completions): raise ValueError("x" * 10 ** 7)
 def big(completions): return [10 ** 400, 1.0]
 def huge(completions): return [1e300, 3.4e38]
 def handle(completions): return object()
-def where(completions):
-    import os
-    return [os.getpid(), float("nan")]
 """
 
 
@@ -90,15 +87,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def scored(
-    path: str, columns: dict[str, Any] | None = None, prompt: Any = "p", seconds: float = 0.0, on_error: str = "stop"
-) -> list[Score]:
+def scored(path: str, columns: Any = None, prompt: Any = "p", seconds: float = 0.0, on_error="stop") -> list[Score]:
     problems = [Problem(prompt, "ab", columns or {"prompt": "p", "answer": "ab", "level": i}) for i in (1, 2)]
-    reward = UserReward(path, 1.0, seconds, on_error)
-    try:
+    with contextlib.closing(UserReward(path, 1.0, seconds, on_error)) as reward:
         return reward(problems, ["ab", "abc"], [[1], [2]])
-    finally:
-        reward.close()
 
 
 @pytest.mark.parametrize("place", ["my_rewards", "my_rewards.py"])
@@ -119,15 +111,12 @@ def test_verl_functions_are_told_by_their_arguments() -> None:
 @pytest.mark.parametrize(
     ("path", "kind", "words"),
     [
-        ("my_rewards.py:single", TokenPOError, "gave one float for 2 completions"),
         ("my_rewards.py:lazy", TokenPOError, "gave one generator for 2 completions: give a list with one number each"),
-        ("my_rewards.py:raising", TokenPOError, r"raised ZeroDivisionError at my_rewards.py:\d+: oops"),
         ("my_rewards.py:greedy", TokenPOError, r"wants the argument 'levle'.*did you mean 'level'"),
         ("my_rewards.py:later", Unsupported, "async"),
         ("my_rewards.py:verl_raising", TokenPOError, r"raised ZeroDivisionError on row 1 at my_rewards.py:\d+: "),
         ("my_rewards.py:constant", UnknownName, "no function 'constant'"),
         ("my_rewards:trll", UnknownName, "did you mean 'trl'"),
-        ("my_reward:trl", UnknownName, "can't import 'my_reward'"),
         ("my_reward.py:trl", UnknownName, "can't import 'my_reward.py'"),
         ("my_broken.py:f", TokenPOError, "No module named 'no_such_package'"),
     ],
@@ -148,11 +137,7 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
         ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
         ("reading", ["", "not finite"], "gave nan on row 1"),
-        (
-            "wordy",
-            ["error: ValueError"] * 2,
-            r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 characters\)$",
-        ),
+        ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 char"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
         ("handle", ["wrong length"] * 2, "gave one object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
@@ -198,24 +183,13 @@ def test_a_file_that_writes_to_every_descriptor_as_it_is_loaded(here: Path, begi
         scored("loud.py:f", seconds=5)
 
 
-def test_a_function_that_cannot_be_loaded_is_quoted_in_short(here: Path) -> None:
-    (here / "wordy.py").write_text("raise ValueError('x' * 10 ** 7)")
-    with pytest.raises(TokenPOError, match=r"\(ValueError: x{500}… \(10,000,000 characters\)\)$"):
-        scored("wordy.py:f", seconds=5)
-
-
 def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:
     import os
 
-    (here / "quick.py").write_text(
-        "import os, time\n"
-        "def f(completions):\n"
-        "    time.sleep(60 * (completions[0] == 'sleep'))\n"
-        "    return [os.getpid()] * len(completions)\n"
-    )
+    body = "import os, time\ndef f(completions):\n    time.sleep(60 * (completions[0] == 'sleep'))\n"
+    (here / "quick.py").write_text(body + "    return [os.getpid()] * len(completions)\n")
     reward = UserReward("quick.py:f", seconds=0.5, on_error="zero")
-    said = [reward([Problem("p", "a")], [text], [[1]])[0] for text in ("a", "b", "sleep", "c")]
-    first, again, hung, after = said
+    first, again, hung, after = (reward([Problem("p", "a")], [text], [[1]])[0] for text in ("a", "b", "sleep", "c"))
     assert first.reward == again.reward != os.getpid()
     assert hung.note == "timeout"
     assert after.reward not in (0.0, first.reward)
