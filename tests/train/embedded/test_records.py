@@ -15,7 +15,7 @@ from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import embedded as loop
 from tokenpo.train.run.directory import describe
 from tokenpo.train.run.embedded import resume, train
-from tokenpo.train.run.records import rollout_metrics
+from tokenpo.train.run.records import PAID, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.run.rollout import Experience
 from tokenpo.train.tasks import Problem, Score
 
@@ -38,11 +38,32 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     assert all(line.keys() >= STEP for line in metrics[1:])
     assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
     samples = lines(run, "samples.jsonl")
-    assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
+    late = [(line["step"], line["position"]) for line in samples if line["step"] > PAID]
+    assert late == [(4, 12), (4, 13), (4, 14), (4, 15)]
     assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
     assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
     assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000004"]
+
+
+def test_the_first_steps_show_what_they_reward():
+    """A line each on the first rewarded response to a problem, which need not be the first response."""
+    rewards = [0, 1, 0, 1, 0, 0, 0, 0.5, 1]
+    piece: Any = SimpleNamespace(
+        start=6, group_size=3, problems=[Problem(f"p{i}", str(i)) for i in range(3)], mask=torch.ones(9, 2).bool(),
+        question=lambda group: f"p{group}" if group else [{"role": "user", "content": "p" * 90}], finished=[True] * 9,
+        completions=[f"c{row}" for row in range(9)], scores=[Score(float(x), x == 1) for x in rewards],
+    )  # fmt: skip
+    first = list(sample_records(PAID, piece, 2))
+    assert [x["completion"] for x in first] == ["c0", "c3", "c1", "c7"]
+    assert [x["position"] for x in first] == [6, 7, 6, 8]
+    assert [x["completion"] for x in sample_records(PAID + 1, piece, 2)] == ["c0", "c3"]
+    assert list(sample_records(1, piece, 0)) == []
+    assert list(paid_lines(first)) == [
+        "rewarded 1: 'p1' -> 'c3', expected '1'",
+        f"rewarded 1: '{'p' * 20}...{'p' * 20}' -> 'c1', expected '0'",
+        "rewarded 0.5: 'p2' -> 'c7', expected '2'",
+    ]
 
 
 def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...base.jsonl import whole_lines, with_step
 from ...base.text import differences, duration, flat, number
 from ...methods import METHODS, paper
 from ...records.metrics import EXACT, LAGS, LOGGED, NOTE, Number
-from ...records.run import Run, Trace, read_run, read_trace
+from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
 from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
 from ..page.text import Cell, Row, Table, paragraph, percent, visible
@@ -156,6 +157,7 @@ def _line(run: Run, curve: Curve, stacked: bool) -> Line:
 
 HERE = Path(__file__).parent
 MOST_COLUMNS = 80
+FIRST, MOST_REWARDED = 3, 12  # steps and responses of the list of rewarded ones
 WIDE, NARROW = 8, 3  # numbers per row of the readout
 
 
@@ -212,6 +214,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
         outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes], held_out=held_out,
         picture=strip([spot for _, spot in outcomes], axis, f"Accuracy, {accuracies}") + axis_labels(axis),
         notes=[*unread, *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
+        rewarded=_rewarded(run.path / "samples.jsonl"),
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant], table=_table(run), browser=browser,
@@ -277,6 +280,19 @@ def _untraced(run: Run, trace: Trace) -> Iterator[str]:
         more = f" and {len(due) - 8} more" if len(due) > 8 else ""
         listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
         yield f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."
+
+
+def _rewarded(path: Path) -> list[tuple[str, str, str, str, str]]:
+    """(step, reward, prompt, response, expected) of the rewarded responses in samples.jsonl, in the first steps."""
+    rows = []
+    for line in whole_lines(path, with_step, []) if path.is_file() else ():
+        step, reward, said = line.value["step"], line.value.get("reward"), line.value.get("completion")
+        if step > FIRST or len(rows) == MOST_REWARDED:
+            break
+        if isinstance(reward, (int, float)) and reward > 0 and isinstance(said, str):
+            texts = in_words(line.value.get("prompt")), said, in_words(line.value.get("answer"))
+            rows.append((number(step), number(reward), *(visible(text, limit=300) for text in texts)))
+    return rows
 
 
 def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:

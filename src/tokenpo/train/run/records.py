@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
 from ..models.vocabulary import Tokenized
 from .rollout import Draw, Experience, mixed_groups, reward_names
+
+PAID = 3  # the number of first steps whose rewarded responses are shown, and of these in each
 
 
 class Clock:
@@ -79,16 +81,35 @@ def step_metrics(step: Step | None) -> dict[str, float]:
 
 
 def sample_records(step: int, piece: Draw, count: int) -> Iterator[Mapping[str, Any]]:
-    """The first response to each of the first `count` problems."""
-    for group, problem in enumerate(piece.problems[:count]):
-        row = group * piece.group_size
-        score = piece.scores[row]
+    """The first response to each of the first `count` problems; in the first steps, also the first rewarded ones."""
+    size, paid = piece.group_size, dict[int, int]()
+    rows = [group * size for group in range(min(count, len(piece.problems)))]
+    for row, score in enumerate(piece.scores):
+        if score.reward > 0:
+            paid.setdefault(row // size, row)
+    if step <= PAID and count:
+        rows += [row for row in list(paid.values())[:PAID] if row not in rows]
+    for row in rows:
+        group, score = row // size, piece.scores[row]
         yield {
             "step": step, "position": piece.start + group, "prompt": piece.question(group),
-            "completion": piece.completions[row], "answer": problem.reference, "reward": score.reward,
+            "completion": piece.completions[row], "answer": piece.problems[group].reference, "reward": score.reward,
             "correct": score.correct, "note": score.note, "length": int(piece.mask[row].sum()),
             "finished": bool(piece.finished[row]),
         }  # fmt: skip
+
+
+def paid_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line on each of the first rewarded responses: a person sees in a minute that an echo is paid."""
+    for record in [record for record in records if record["reward"] > 0][:PAID]:
+        prompt = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1]["content"]
+        expected = f", expected {record['answer']!r:.20}" if record["answer"] else ""
+        yield f"rewarded {record['reward']:g}: {_short(str(prompt))!r} -> {_short(record['completion'])!r}{expected}"
+
+
+def _short(text: str, most: int = 44) -> str:
+    """The text without its middle, as an answer stands at the end."""
+    return text if len(text) <= most else f"{text[: most // 2 - 2]}...{text[2 - most // 2 :]}"
 
 
 def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:

@@ -25,7 +25,17 @@ from . import checkpoint
 from .checkpoint import Progress
 from .directory import OpenRun
 from .evaluation import Evaluation
-from .records import Clock, Tracer, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
+from .records import (
+    PAID,
+    Clock,
+    Tracer,
+    paid_lines,
+    rollout_metrics,
+    rollout_records,
+    sample_records,
+    step_metrics,
+    trace_records,
+)  # fmt: skip
 from .rollout import Draw, Experience
 from .view import View
 
@@ -153,8 +163,11 @@ class Run:
             policy = self.model.judge(step.rollouts, kept)
             records = rollout_records(number, words, kept, step.rollouts, policy)
             write_lines(step_file(self.records.path, number), records)
-        for record in sample_records(number, experience.drawn[0], self.config.output.samples):
+        samples = list(sample_records(number, experience.drawn[0], self.config.output.samples))
+        for record in samples:
             self.records.samples.write(record)
+        for line in paid_lines(samples) if number <= PAID else ():
+            self.view.say(f"step {number} {line}")
         for record in trace_records(number, words, kept, tracer) if kept is not None else ():
             self.records.trace.write(record)
 
