@@ -176,6 +176,22 @@ math-verify, TRL and ms-swift get the reference between dollars, minerva (lm-eva
 
 Made by `python benchmarks/verifiers_beside.py --packages DIR`.
 
+## Known surprises
+
+Each script in [`findings`](../findings) installs the package, runs it without tokenpo and shows it.
+
+| package | reward | surprise | script |
+| --- | --- | --- | --- |
+| eval-protocol | `accuracy_reward` | 43 earns 0.8 for 42, and 2021 earns 1 for 2020. | eval_protocol_near |
+| eval-protocol | `math_reward` | Without a box, a right answer with its working earns 0. | eval_protocol_working |
+| eval-protocol | `diversity_reward` | One word earns 2.2, a long text at most 1. | eval_protocol_diversity |
+| verl | gsm8k, "flexible" | `The answer is 18.` earns 0 because of the full stop. | verl_gsm8k_flexible |
+| inspect | `match(numeric=True)` | `18%`, `x=18` and `\boxed{{18}}` are wrong for 18. | inspect_match_numeric |
+| skyrl-gym | LiveCodeBench | Programs that read or write bytes fail. | skyrl_gym_stdin |
+| textarena | games for one | An invalid move ends the game and keeps the share reached: pay only where `info["invalid_move"]` is False. | textarena_invalid_move |
+| reasoning-gym | `game_of_life` | An empty board earns 0.97; in `game_of_life_halting` any text earns 1. | reasoning_gym_game_of_life |
+| reasoning-gym | `puzzle24` | One answer is right for all items. | reasoning_gym_puzzle24 |
+
 ## Look at your own rewards
 
 ```sh

@@ -4,7 +4,7 @@
 # Behaviour: a text that is too short for an n-gram gets that n-gram's weight again: one word earns 2.2, two 1.5, and
 #   "yes yes" more than any long text can. A policy that optimises it stops after one word.
 # Output seen: one word 2.2, two 1.5, the same word twice 1.4, eleven different words 1.0, a sentence with "the" twice < 1.
-# In tokenpo: a reward is the user's function; docs/log.md has the mean length of every batch, where such a reward shows.
+# In tokenpo: a reward is the user's function; the metric `length` falls where such a reward is optimised (docs/metrics.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
