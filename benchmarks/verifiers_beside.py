@@ -188,9 +188,12 @@ Each script in [`findings`](../findings) installs the package, runs it without t
 | verl | gsm8k, "flexible" | `The answer is 18.` earns 0 because of the full stop. | verl_gsm8k_flexible |
 | inspect | `match(numeric=True)` | `18%`, `x=18` and `\boxed{{18}}` are wrong for 18. | inspect_match_numeric |
 | skyrl-gym | LiveCodeBench | Programs that read or write bytes fail. | skyrl_gym_stdin |
-| textarena | games for one | An invalid move ends the game and keeps the share reached: pay only where `info["invalid_move"]` is False. | textarena_invalid_move |
-| reasoning-gym | `game_of_life` | An empty board earns 0.97; in `game_of_life_halting` any text earns 1. | reasoning_gym_game_of_life |
+| textarena | games for one | An invalid move keeps the share reached. | textarena_invalid_move |
+| reasoning-gym | `game_of_life` | An empty board earns 0.97. | reasoning_gym_game_of_life |
+| reasoning-gym | `game_of_life_halting` | Any text earns 1. | reasoning_gym_game_of_life |
 | reasoning-gym | `puzzle24` | One answer is right for all items. | reasoning_gym_puzzle24 |
+
+Pay a game of textarena only where `info["invalid_move"]` is False.
 
 ## Look at your own rewards
 
