@@ -1,5 +1,7 @@
 """What `TokenPOConfig` and `TokenPOTrainer` refuse."""
 
+import asyncio
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,10 +195,11 @@ def test_a_trainer_with_its_model(names: str, settings: dict, given: dict, model
             "num_beams": 2, "typical_p": 0.9, "min_p": 0.1, "no_repeat_ngram_size": 2, "min_new_tokens": 3,
             "suppress_tokens": [5], "bad_words_ids": [[5]],
         }.items()),
+        ("generation_config saved", {"do_sample": False, "temperature": 1e-6}),
     ],
 )  # fmt: skip
 def test_the_models_own_generation_config(names: str, left: dict, model_dir: Path, tmp_path: Path) -> None:
-    """transformers takes from it what TRL's settings leave open."""
+    """transformers takes from it what TRL's settings leave open, and refuses to save it with settings unused."""
     model = Qwen3ForCausalLM.from_pretrained(model_dir)
     model.generation_config.update(**left)
     refused.check(names, lambda: trainer(model, tmp_path, {"processing_class": AutoTokenizer.from_pretrained(ASSETS)}))
@@ -332,3 +335,34 @@ def test_prompts_longer_than_the_models_positions(fits: bool, model_dir: Path, t
         made.train()
     else:
         refused.check("prompt of 4 tokens exceed 11 positions", made.train, error=TokenPOError)
+
+
+@pytest.mark.parametrize("name", ["prompts", "completions"])
+def test_a_column_under_the_name_of_trls_own(name: str, model_dir: Path, tmp_path: Path) -> None:
+    rows = prompts(8).add_column(name, ["2"] * 8)  # pyright: ignore[reportCallIssue]
+    refused.check(f"column {name} rename_column", lambda: trainer(str(model_dir), tmp_path, {"train_dataset": rows}))
+
+
+async def later(completions: list[str], **columns: Any) -> list[str]:
+    return ["1"] * len(completions)
+
+
+GAVE = {
+    "0.5: list 4 completions": lambda completions, **columns: 0.5,
+    "[0.5]: list 4 completions": lambda completions, **columns: [0.5],
+    "'1' row 1": lambda completions, **columns: [0.5] + ["1"] * (len(completions) - 1),
+    "'1' row 0": later,
+}
+
+
+@pytest.mark.parametrize("names", GAVE)
+def test_a_reward_function_gives_a_number_for_each_response(names: str) -> None:
+    """TRL fails on these with a TypeError of torch's, or takes fewer."""
+
+    def ask() -> None:
+        (given,) = checks.checked([GAVE[names]])
+        made = given(completions=["a"] * 4, answer=["b"] * 4)
+        if inspect.iscoroutine(made):
+            asyncio.run(made)
+
+    refused.check(names, ask, error=TokenPOError)

@@ -26,7 +26,7 @@ from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper
 from ...records import Tracer
-from .checks import CHECKS, apart, require_room, unmoved
+from .checks import CHECKS, apart, checked, require_room, unmoved
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .forward import ROW, Forward, by_policy, in_head, measured, place, replaced, require_finite
 from .objective import chosen, with_reference
@@ -83,7 +83,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         self.cycle = Cycle.of(args, self.policy_objective)
         with with_vllm(self, self.policy_objective, args):
-            super().__init__(model, reward_funcs, args, *rest, **named)
+            super().__init__(model, checked(reward_funcs), args, *rest, **named)
         refuse(fault for check in CHECKS for fault in check(self))
         for policy in (self.model, self.ref_model):
             if policy is not None:
