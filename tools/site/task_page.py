@@ -9,7 +9,6 @@ from layout import GENERATED, arguments, cell, code, table
 
 from tokenpo.train.tasks import TASKS, builder, options
 from tokenpo.train.tasks.extract import EXTRACTORS
-from tokenpo.train.tasks.reasoning_gym import ReasoningGym
 
 PAGE = """\
 {generated}
@@ -116,7 +115,9 @@ def page() -> str:
 
 def _told(name: str) -> dict[str, str]:
     """The options of a task that we explain; the others are reasoning-gym's."""
-    return arguments(inspect.getdoc(ReasoningGym) or "") | arguments(inspect.getdoc(builder(name)) or "")
+    build = builder(name)
+    classes = reversed(inspect.getmro(build)) if inspect.isclass(build) else (build,)
+    return {option: said for one in classes for option, said in arguments(inspect.getdoc(one) or "").items()}
 
 
 def _options(name: str) -> str:

@@ -15,9 +15,7 @@ from ..base.files import make_directory
 from ..train.recipe.engines import EMBEDDED
 from .options import METHODS, RECIPE, add_command, need_engine
 
-# Only what --help needs is imported here.
-if TYPE_CHECKING:
-    from ..core.objective import Objective
+if TYPE_CHECKING:  # --help needs none of them
     from ..lab.compare.measures import Measure
     from ..lab.compare.plan import Plan
     from ..lab.compare.result import Comparison
@@ -103,7 +101,7 @@ def compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _accepted(engine: str) -> Callable[[Config], Objective]:
+def _accepted(engine: str) -> Callable[[Config], Any]:
     """The function that returns a recipe's objective, or raises if the engine cannot train it."""
     from ..train.recipe.objective import accepted_here
 

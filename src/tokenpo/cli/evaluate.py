@@ -13,8 +13,6 @@ from .options import add_command, need, need_engine, path
 from .streams import progress
 
 if TYPE_CHECKING:
-    from ..lab.evaluate.benchmarks import Benchmark
-    from ..lab.evaluate.run import SamplingOptions
     from ..train.recipe.config import Config
 
 EXAMPLES = """examples:
@@ -203,7 +201,7 @@ def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     return 0
 
 
-def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOptions:
+def _sampling(options: argparse.Namespace, run: Config | None) -> Any:
     """How to sample: by the given options, else as the run was evaluated."""
     from ..lab.evaluate.run import SamplingOptions
 
@@ -241,7 +239,7 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from ..lab.evaluate.benchmarks import benchmark, load
 
     changes = {name: getattr(options, name) for name in CHANGES}
-    entry: Benchmark = benchmark(options.benchmark, options.data, **changes)
+    entry = benchmark(options.benchmark, options.data, **changes)
     file = None if entry.hub else expanded(options.data or options.benchmark)
     task: Any = load(entry, file, options.problems)
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}

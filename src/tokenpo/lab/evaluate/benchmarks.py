@@ -15,7 +15,7 @@ from typing import Any
 
 from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ...base.text import first_line
-from ...train.tasks.extract import EXTRACTORS, extractor
+from ...train.tasks.extract import EXTRACTORS
 from ...train.tasks.files import READERS, Files, Layout, Row, read_rows
 from ...train.tasks.verify import VerifierOptions, checked, make_verifier
 
@@ -169,7 +169,7 @@ def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
         return ", ".join(map(str, answer)) if isinstance(answer, list) else answer
     if entry.reference == "whole" or not isinstance(answer, str):
         return answer
-    reference = extractor(entry.reference, where).find(answer)
+    reference = EXTRACTORS[entry.reference].find(answer)
     if reference is None:
         raise TokenPOError(f"{where}: {entry.reference!r} finds no reference in {answer!r:.80}: set --reference")
     return reference

@@ -6,7 +6,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...base.errors import TokenPOError, UnknownName, Unsupported, choose, nearest
 from .types import Problem, Score, Split, Task, ToolTask, Turn
 
 __all__ = [
@@ -80,9 +80,7 @@ def options(name: str) -> dict[str, Any]:
 
 def builder(name: str) -> Callable[..., Task]:
     """The class or function that makes a task; its keyword arguments are the options. Raises UnknownName."""
-    if name not in TASKS:
-        raise UnknownName(f"no task is called {name!r}: {nearest(name, TASKS)}")
-    module, _, attribute = TASKS[name].partition(":")
+    module, _, attribute = choose("task", name, TASKS).partition(":")
     return getattr(import_module(f".{module}", __name__), attribute)
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ...base.errors import UnknownName, nearest
-
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
 _THINKING = re.compile(
     r"<(/?)(?:think(?:ing)?|thoughts?|reason(?:ing)?) *>|\[(/?)THINK\]|◁(/?)think▷|<\|(?:begin|(end))_of_thought\|>",
@@ -121,10 +119,3 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
         "whole": Extractor(whole, "Answer with the final answer alone."),
     }
 )
-
-
-def extractor(name: str, task: str) -> Extractor:
-    """The extractor called `name`; raises UnknownName with the nearest."""
-    if name not in EXTRACTORS:
-        raise UnknownName(f"{task}: no extractor is called {name!r} (option extract): {nearest(name, EXTRACTORS)}")
-    return EXTRACTORS[name]

@@ -87,27 +87,16 @@ _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which JSON can wri
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of prompt and reference, and the template of the prompt.
+    """The columns of prompt and reference, and the template of the prompt; `files` documents its options."""
 
-    Args:
-        prompt_key: column with the prompt, text or chat messages; "" if the template names all columns it needs.
-        answer_key: column with the reference; "" is the first of answer, solution, verl's reward_model.ground_truth.
-        needs_answer: refuse a row without a reference.
-        gives_away: refuse a template that names the column with the reference.
-        chat: make one user message of a prompt that is plain text.
-        system: system message before a chat that has none; "" adds none.
-        template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
-        options: names of prompt_key and answer_key in error messages.
-    """
-
-    prompt_key: str
+    prompt_key: str  # "" if the template names all columns it needs
     answer_key: str
-    needs_answer: bool
-    gives_away: bool = False
+    needs_answer: bool  # refuse a row without a reference
+    gives_away: bool = False  # refuse a template that names the column with the reference
     chat: bool = False
     system: str = ""
-    template: str = "{question}"
-    options: tuple[str, str] = ("prompt_key", "answer_key")
+    template: str = "{question}"  # around plain text: {question} is the prompt, {NAME} the column of that name
+    options: tuple[str, str] = ("prompt_key", "answer_key")  # their names in error messages
 
     def problems(self, rows: list[Row]) -> list[Problem]:
         """The rows as problems; the columns of the first row decide which column holds the answer.

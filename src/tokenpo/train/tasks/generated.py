@@ -103,9 +103,6 @@ class DialSum(Generated):
         modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
         leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
         seed: of the order of problems. Whether an expression is held out doesn't depend on it.
-
-    Raises:
-        TokenPOError: an option out of its range.
     """
 
     operands: int | Sequence[int] = 8
@@ -212,14 +209,7 @@ class DialCalculator(DialSum):
     """Left-to-right arithmetic on a dial with a calculator: `=` after an expression calls it.
 
     Args:
-        operands: their number; or a pair (fewest, most), from which it is drawn uniformly per problem.
-        modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
         call_reward: reward of a right call, added to 1 for the right answer; at most once for each operation.
-        leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
-        seed: of the order of problems. Whether an expression is held out doesn't depend on it.
-
-    Raises:
-        TokenPOError: an option out of its range.
     """
 
     call_reward: float = 0.0
@@ -274,9 +264,6 @@ class Sums(Generated):
     Args:
         digits: of both numbers, 1 to 9; the first is not 0.
         seed: of the order of problems. Whether a pair is held out doesn't depend on it.
-
-    Raises:
-        TokenPOError: digits out of range.
     """
 
     digits: int = 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...base.errors import TokenPOError
-from .extract import extractor
+from ...base.errors import TokenPOError, choose
+from .extract import EXTRACTORS, Extractor
 from .generated import Generated
 from .types import Problem, Score, Split
 from .verify import normalised, value_of, words
@@ -46,8 +46,11 @@ class ReasoningGym(Generated):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        extractor(self.extract, self.name)
-        _ = self._generator  # refuses bad options now
+        _ = self._way, self._generator  # refuses bad options now
+
+    @property
+    def _way(self) -> Extractor:
+        return choose(f"task {self.name!r}: extract", self.extract, EXTRACTORS)
 
     def guard(self, answer: str, entry: Mapping[str, Any]) -> bool:
         """Whether the library's scorer may see an answer to the library's entry."""
@@ -55,7 +58,6 @@ class ReasoningGym(Generated):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """The library's own options."""
         ours = {field.name for field in fields(ReasoningGym)}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ours}
 
@@ -83,7 +85,7 @@ class ReasoningGym(Generated):
             except ValueError:  # the library gave up on this one ("failed to generate")
                 continue
             if self._held_out(entry) == (split == "test") and self._sound(entry):
-                text = f"{entry['question'].rstrip()}\n{extractor(self.extract, self.name).instruction}\n"
+                text = f"{entry['question'].rstrip()}\n{self._way.instruction}\n"
                 prompt = [{"role": "user", "content": text.strip()}] if self.chat else text
                 return Problem(prompt=prompt, answer=str(entry["answer"]), columns=entry)
         raise TokenPOError(f"task {self.name!r} found no {split} problem with {self._settings}: widen these options")
@@ -103,7 +105,7 @@ class ReasoningGym(Generated):
 
     def judge(self, problem: Problem, completion: str) -> Score:
         """The library's verdict on the answer in the completion; notes: "no answer", "malformed", "error"."""
-        answer = extractor(self.extract, self.name).find(problem.opened(completion))
+        answer = self._way.find(problem.opened(completion))
         if answer is None:
             return Score(0.0, False, "no answer")
         try:

@@ -17,7 +17,7 @@ _LARGEST = (2 - 2**-23) * 2.0**127  # of float32, in which rewards are stored
 
 
 class UserReward(Verifier):
-    """A reward function of the user.
+    """A reward function of the user, in a process of its own, which is killed and restarted if a call is too long.
 
     TRL's signature: `f(prompts, completions, completion_ids, <every data column>, trainer_state=None)`. It gets lists
     and returns a list of numbers, with None where it doesn't apply (reward 0, note "not applicable"). It gets only the
@@ -27,21 +27,12 @@ class UserReward(Verifier):
     solution_str, ground_truth, extra_info)` per answer; it returns a number, or a dict with "score" (and maybe "acc",
     which then counts as correct).
 
-    It runs in a process of its own, which is killed and restarted if a call exceeds its time. `source` is a hash of the
-    function's file, without the modules which that imports.
-
     Args:
         path: "package.module:function" or "path/to/file.py:function"; its module is executed.
         correct_at: least reward that counts as correct.
         seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
-        on_error: for a call that raises, hangs, dies or gives no finite number for each answer: "stop" raises; "zero"
-            gives its answers reward 0 and a note: "timeout", "crash", "not an answer", "error: <exception>",
-            "wrong length", "not finite", "not a number".
-
-    Raises:
-        UnknownName: there is no such module, function or `on_error`.
-        Unsupported: it is async.
-        TokenPOError: seconds below 0, or correct_at not finite; while scoring, with on_error "stop", a failed call.
+        on_error: for a failed call: "stop" raises TokenPOError, "zero" gives its answers reward 0 and a note:
+            "timeout", "crash", "not an answer", "error: <exception>", "wrong length", "not finite", "not a number".
     """
 
     needs_answer, gives_away, reads_answers = False, False, False  # the columns that a function reads are not known

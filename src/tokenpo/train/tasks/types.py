@@ -100,13 +100,9 @@ class Task(Protocol):
 
 @runtime_checkable
 class ToolTask(Task, Protocol):
-    """A task whose completions call a tool; the tool's answer is inserted while they are sampled.
+    """A task whose completions call a tool; the tool's answer is inserted while they are sampled."""
 
-    Attributes:
-        calls: the text that ends a call.
-    """
-
-    calls: str
+    calls: str  # the text that ends a call
 
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
@@ -114,25 +110,18 @@ class ToolTask(Task, Protocol):
 
 
 class Verifier:
-    """Scores completions against `Problem.answer`.
+    """Scores completions against `Problem.answer`."""
 
-    Attributes:
-        needs_answer: every problem needs a reference answer.
-        gives_away: a prompt that shows the reference gives the answer away.
-        reads_answers: scores hold the answer that was read.
-        source: hash of a user's function, see `UserReward`.
-        accepts: names of the options that it reads.
-    """
-
-    needs_answer, gives_away, reads_answers = True, True, True
-    source: str = ""
-    accepts: tuple[str, ...] = ()
+    needs_answer = True  # every problem needs a reference answer
+    gives_away = True  # a prompt that shows the reference gives the answer away
+    reads_answers = True  # scores hold the answer that was read
+    source: str = ""  # hash of a user's function, see `UserReward`
+    accepts: tuple[str, ...] = ()  # names of the options that it reads
 
     def check(self, problems: list[Problem]) -> None:
-        """Called before a run: raises TokenPOError or warns if no answer to a problem could be judged."""
+        """Raises TokenPOError or warns, before a run, if no answer to a problem could be judged."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        """One score per completion."""
         raise NotImplementedError
 
     def close(self) -> None:

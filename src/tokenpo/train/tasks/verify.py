@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ...base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest
 from ...base.pool import LONGEST, Outcome, Pool
-from .extract import auto, extractor, last_marked, whole
+from .extract import EXTRACTORS, auto, last_marked, whole
 from .rewards import UserReward
 from .types import Problem, Score, Verifier
 
@@ -39,7 +39,7 @@ class TextVerifier(Verifier):
     extract = "tag"  # the default extractor
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
-        self._find = extractor(options.extract or self.extract, task).find
+        self._find = choose(f"{task}: extract", options.extract or self.extract, EXTRACTORS).find
 
     def reference(self, problem: Problem) -> Any:
         """The parsed reference answer; raises TokenPOError if it cannot be parsed."""
@@ -225,7 +225,7 @@ class Math(Verifier):
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
             raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
-        self._find = extractor(options.extract or "whole", task).find
+        self._find = choose(f"{task}: extract", options.extract or "whole", EXTRACTORS).find
         seconds, workers = options.verifier_seconds, options.verifier_workers
         if workers < 0:
             raise TokenPOError(f"{task}: verifier_workers = {workers} must be 0 or more")
