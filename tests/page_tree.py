@@ -81,12 +81,8 @@ def read_html(html: str) -> Node:
 
 @dataclass(frozen=True)
 class Shown:
-    """A response of the report, as its page shows it or as its data hold it; `tokens` are (text, columns, classes).
+    """A response of the report, as its page shows it or as its data hold it; `tokens` are (text, columns, classes)."""
 
-    `run` is empty on the page of one run.
-    """
-
-    run: str
     step: int
     prompt: str
     verdict: str
@@ -100,7 +96,6 @@ def embedded(tree: Node) -> list[Shown]:
     data = json.loads(script.text)
     return [
         Shown(
-            run=run["label"] if len(data["runs"]) > 1 else "",
             step=step["number"],
             prompt=prompt["text"],
             verdict=card["verdict"],
@@ -109,8 +104,7 @@ def embedded(tree: Node) -> list[Shown]:
             + card["after"],
             tokens=list(_tokens(card, data["scales"])),
         )
-        for run in data["runs"]
-        for step in run["steps"]
+        for step in data["steps"]
         for prompt in step["prompts"]
         for card in prompt["cards"]
     ]
@@ -147,7 +141,7 @@ def drawn(tree: Node) -> list[Shown]:
     for pane in tree.all("section", "pane"):
         if "hidden" in pane.attributes:
             continue
-        before, _, step = pane.one("h3").text.rpartition("tep ")  # "Step 3", or "hapo, step 3"
+        step = int(pane.one("h3").text.removeprefix("Step "))
         for card in pane.all("article", "card"):
             table = card.one("table", "tokens")
             names = [th.text for th in table.one("thead").all("th")][1:]
@@ -157,7 +151,5 @@ def drawn(tree: Node) -> list[Shown]:
                 if "gap" not in tr.classes
             ]
             verdict, meta = card.one("span", "verdict").text, card.one("p", "meta").text
-            found.append(
-                Shown(before.rstrip("Ss").rstrip(", "), int(step), pane.one("pre").text, verdict, meta, tokens)
-            )
+            found.append(Shown(step, pane.one("pre").text, verdict, meta, tokens))
     return found

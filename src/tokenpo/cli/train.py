@@ -8,12 +8,11 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..train.recipe.engines import EMBEDDED, TINKER, again
-from .options import METHOD, RECIPE, add_command, need, need_engine, path
+from .options import METHOD, RECIPE, add_command, need, need_engine
 from .streams import print_list
 
 REPORTS = """examples:
   tokenpo report runs/quickstart-hapo-seed1
-  tokenpo report runs/quickstart-hapo-seed1 --beside runs/quickstart-grpo-seed1
 What the page shows: docs/report.md
 """
 
@@ -35,9 +34,7 @@ def add(commands: Any) -> None:
     about = "write report.html of a run: its curves, and every traced token coloured"
     parser = add_command(commands, report, about, REPORTS)
     parser.take("directory", "RUN", "the run directory")
-    parser.take("--beside", "OTHER", "another run, whose tokens are shown beside, on the same scales", type=path)
-    out = "page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside"
-    parser.write("--out", "FILE", out, folder=True)
+    parser.write("--out", "FILE", "page to write; default: RUN/report.html", folder=True)
 
 
 def train(options: argparse.Namespace) -> int:
@@ -158,5 +155,5 @@ def report(options: argparse.Namespace) -> int:
     need("jinja2")
     from ..lab.report.page import write_report
 
-    print(write_report(options.directory, options.out, options.beside))
+    print(write_report(options.directory, options.out))
     return 0

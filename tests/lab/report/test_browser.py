@@ -103,11 +103,11 @@ def test_a_view_is_linked_by_its_address(story, open_page):
     focus(page, "#left-response", "ArrowDown")
     focus(page, "[name=quantity]:checked", "ArrowRight")
     address = page.eval("location.hash")
-    assert address == "#by=weight&left=0.10.1.1&right=0.60.1.all"
+    assert address == "#by=weight&left=10.1.1&right=60.1.all"
     again = open_page(run / "report.html", address)
     assert (chosen(again), by(again)) == (chosen(page), by(page)) and by(again) == "weight"
     assert drawn(tree(again)) == drawn(tree(page))
-    again.eval("location.hash = '#by=ratio&left=0.20.2.all&right=none'")
+    again.eval("location.hash = '#by=ratio&left=20.2.all&right=none'")
     again.eval("new Promise(done => setTimeout(done, 50))", wait=True)
     assert (chosen(again)["left-step"], by(again)) == ("20", "ratio")
     assert [pane["id"] for pane in tree(again).all("section", "pane") if "hidden" not in pane.attributes] == ["left"]
@@ -139,7 +139,7 @@ def whole_trace(steps=(1, 5), seed=0, **changed):
 def test_tokens_are_coloured_by_every_quantity_and_its_numbers_are_those_of_the_trace(make_run, open_page):
     """Chosen by arrow keys, each quantity gives its own colours, and its legend is the one that is seen."""
     trace = whole_trace()
-    page = open_page(write_report(make_run(steps=5, trace=trace)), "#left=0.5.2.2&right=none")
+    page = open_page(write_report(make_run(steps=5, trace=trace)), "#left=5.2.2&right=none")
     (card,) = drawn(tree(page))
     assert card.prompt == trace[7]["prompt"] == "5+1="
     for i, (text, columns, _) in enumerate(card.tokens):

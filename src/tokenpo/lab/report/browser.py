@@ -53,19 +53,9 @@ class DrawnStep:
     live: int
 
 
-@dataclass(frozen=True)
-class DrawnRun:
-    """A run: its name on this page, its steps, and the labels of quantities that its trace lacks."""
-
-    label: str
-    steps: tuple[DrawnStep, ...]
-    lacks: tuple[str, ...]
-
-
 class View(NamedTuple):
-    """Indices of the run, step, prompt and response that one side shows; response -1 is all of the prompt's."""
+    """Indices of the step, prompt and response that one side shows; response -1 is all of the prompt's."""
 
-    run: int
     step: int
     prompt: int
     response: int = -1
@@ -73,13 +63,17 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Browser:
-    """The browser: `views` are the one or two sides of the first view; `fixed` are quantities that do not vary."""
+    """The browser: `views` are the one or two sides of the first view.
+
+    `fixed` are quantities that do not vary, `lacks` the labels of those that the trace lacks.
+    """
 
     scales: tuple[Scale, ...]
     default: int
-    runs: tuple[DrawnRun, ...]
+    steps: tuple[DrawnStep, ...]
     views: tuple[View, ...]
     fixed: tuple[tuple[str, str], ...]
+    lacks: tuple[str, ...]
     notes: tuple[str, ...]
     rollouts: int
     tokens: int
@@ -89,33 +83,29 @@ class Browser:
         return cards if view.response < 0 else cards[view.response : view.response + 1]
 
     def prompt(self, view: View) -> DrawnPrompt:
-        return self.runs[view.run].steps[view.step].prompts[view.prompt]
+        return self.steps[view.step].prompts[view.prompt]
 
 
-def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
-    """The browser of named traces, side by side; None if they hold no rollout."""
-    traces = [(label, trace) for label, trace in traces if trace.index]
-    if not traces:
+def browse(trace: Trace) -> Browser | None:
+    """The browser of a trace; None if it holds no rollout."""
+    if not trace.index:
         return None
-    drawn = [_load(trace, BUDGET // len(traces)) for _, trace in traces]
-    everything = [rollout for rollouts in drawn for rollout in rollouts]
-    recorded = {name: [x for r in everything for x in _values(r, name)] for name in _quantities(everything)}
+    rollouts = _load(trace, BUDGET)
+    recorded = {name: [x for r in rollouts for x in _values(r, name)] for name in _quantities(rollouts)}
     varying, fixed = scales((quantity(name, values), values) for name, values in recorded.items())
     shown, left_out = varying[:MOST_QUANTITIES], varying[MOST_QUANTITIES:]
-    runs = tuple(_run(label, rollouts, shown) for (label, _), rollouts in zip(traces, drawn, strict=True))
-    notes = []
-    for (label, trace), rollouts in zip(traces, drawn, strict=True):
-        notes += _notes(f" of {label}" if len(traces) > 1 else "", trace, rollouts)
+    steps, notes = _steps(rollouts, shown), [*_notes(trace, rollouts)]
     if left_out:
         notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
     # Advantage if it differs between tokens of one response; else entropy, which always does; else the first.
     names = [s.quantity.name for s in shown]
-    differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in everything)
+    differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in rollouts)
     first = "advantage" if differs else "entropy"
     return Browser(
-        tuple(shown), names.index(first) if first in names else 0, runs,
-        views=tuple(_bounded(runs, view) for view in _places(runs)), fixed=tuple(fixed), notes=tuple(notes),
-        rollouts=len(everything), tokens=sum(len(r.tokens) for r in everything),
+        tuple(shown), names.index(first) if first in names else 0, steps,
+        views=tuple(_bounded(steps, view) for view in _places(steps)), fixed=tuple(fixed),
+        lacks=tuple(KNOWN[name].label for name in EXPECTED if name not in recorded), notes=tuple(notes),
+        rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
     )  # fmt: skip
 
 
@@ -170,7 +160,7 @@ def _values(rollout: Rollout, name: str) -> Sequence[Number]:
     return values
 
 
-def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> DrawnRun:
+def _steps(rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> tuple[DrawnStep, ...]:
     answers: dict[int, dict[Any, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
     for rollout in rollouts:
         answers[rollout.step][rollout.group, rollout.prompt].append(rollout)
@@ -187,8 +177,7 @@ def _run(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> Dr
         live = [any(x for r in of_prompt for x in r.terms.get("advantage", ())) for of_prompt in of_prompts.values()]
         remark = _remark([rollout for rollout in rollouts if rollout.step == number])
         steps.append(DrawnStep(number, remark, tuple(prompts), live.index(True) if any(live) else 0))
-    recorded = _quantities(rollouts)
-    return DrawnRun(label, tuple(steps), tuple(KNOWN[name].label for name in EXPECTED if name not in recorded))
+    return tuple(steps)
 
 
 def _card(rollout: Rollout, scales: Sequence[Scale]) -> DrawnResponse:
@@ -211,56 +200,33 @@ def _remark(rollouts: Sequence[Rollout]) -> str:
     return "all advantages are 0 here" + (": every answer of these groups got the same reward" if equal else "")
 
 
-def _places(runs: Sequence[DrawnRun]) -> list[View]:
-    """The first view: two runs at their first common prompt; else the first and the last step; else two prompts; else
-    two responses; else one.
-    """
-    first = runs[0]
-    if len(runs) > 1:
-        return next(_shared(first, runs[1]), [View(i, 0, run.steps[0].live) for i, run in enumerate(runs[:2])])
-    start, last = first.steps[0], len(first.steps) - 1
-    responses = len(start.prompts[0].cards)
+def _places(steps: Sequence[DrawnStep]) -> list[View]:
+    """The first view: the first and the last step; else two prompts; else two responses; else one."""
+    start, last = steps[0], len(steps) - 1
     if last:
-        return [View(0, 0, start.live), View(0, last, first.steps[last].live)]
+        return [View(0, start.live), View(last, steps[last].live)]
     if len(start.prompts) > 1:
-        return [View(0, 0, 0), View(0, 0, 1)]
-    return [View(0, 0, 0, 0), View(0, 0, 0, 1)] if responses > 1 else [View(0, 0, 0)]
+        return [View(0, 0), View(0, 1)]
+    return [View(0, 0, 0), View(0, 0, 1)] if len(start.prompts[0].cards) > 1 else [View(0, 0)]
 
 
-def _bounded(runs: Sequence[DrawnRun], view: View) -> View:
+def _bounded(steps: Sequence[DrawnStep], view: View) -> View:
     """The view, or one of its first response only if the others take too many bytes."""
-    cards = runs[view.run].steps[view.step].prompts[view.prompt].cards
+    cards = steps[view.step].prompts[view.prompt].cards
     size = 0
     for tokens in (card.views[0] for card in cards[1:] if card.views[0]):
         size += 150 + sum(45 + 14 * len(token.values) + len(token.text) for token in tokens)
     return view if size <= FIRST or view.response >= 0 else view._replace(response=0)
 
 
-def _shared(first: DrawnRun, second: DrawnRun) -> Iterator[list[View]]:
-    """The places of prompts that both runs answered at the same step."""
-    numbers = {step.number: i for i, step in enumerate(second.steps)}
-    for i, step in enumerate(first.steps):
-        if (place := numbers.get(step.number)) is not None:
-            prompts = [prompt.text for prompt in second.steps[place].prompts]
-            for k, prompt in enumerate(step.prompts):
-                if prompt.text in prompts:
-                    yield [View(0, i, k), View(1, place, prompts.index(prompt.text))]
-
-
-def in_common(browser: Browser) -> tuple[int, int]:
-    """(prompts that both runs answered at the same step, prompts of the first run)."""
-    first, second = browser.runs[:2]
-    return sum(1 for _ in _shared(first, second)), sum(len(step.prompts) for step in first.steps)
-
-
-def _notes(whose: str, trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
+def _notes(trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
     if len(drawn) < len(trace.index):
         steps, taken = len({step for step, _ in trace.index}), len({r.step for r in drawn})
-        count = f"{len(drawn)} of {len(trace.index):,} recorded responses{whose}, from {taken} of {steps:,} steps"
+        count = f"{len(drawn)} of {len(trace.index):,} recorded responses, from {taken} of {steps:,} steps"
         yield f"Drawn are {count}; trace.jsonl holds them all."
     if long := sum(len(r.tokens) > HEAD + TAIL for r in drawn):
         some = f"their first {HEAD} and last {TAIL} tokens are drawn"
-        yield f"{long} responses{whose} are longer than {HEAD + TAIL} tokens: {some}."
+        yield f"{long} responses are longer than {HEAD + TAIL} tokens: {some}."
 
 
 def embed(browser: Browser) -> Markup:
@@ -269,7 +235,7 @@ def embed(browser: Browser) -> Markup:
         {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key} for s in browser.scales
     ]
     text = json.dumps(
-        {"scales": scales, "runs": browser.runs, "views": browser.views},
+        {"scales": scales, "steps": browser.steps, "views": browser.views},
         default=lambda x: _data(x) if isinstance(x, DrawnResponse) else vars(x),
         ensure_ascii=False,
         separators=(",", ":"),

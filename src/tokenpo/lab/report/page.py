@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ...base.jsonl import whole_lines, with_step
-from ...base.text import differences, duration, flat, number
+from ...base.text import duration, flat, number
 from ...methods import METHODS, paper
 from ...records.metrics import EXACT, LAGS, LOGGED, NOTE, Number
 from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
 from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
 from ..page.text import Cell, Row, Table, paragraph, percent, visible
-from .browser import browse, embed, in_common
+from .browser import browse, embed
 
 MOST_OTHER = 12
 
@@ -161,7 +161,7 @@ FIRST, MOST_REWARDED = 3, 12  # steps and responses of the list of rewarded ones
 WIDE, NARROW = 8, 3  # numbers per row of the readout
 
 
-def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
+def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
     """Draws a run directory as one self-contained HTML file.
 
     A Content-Security-Policy allows its only script by hash and forbids everything else. Parts that could not be read
@@ -169,68 +169,45 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 
     Args:
         run_dir: the run.
-        out: the file or its directory; None is report.html in the run directory, or beside-NAME.html with another run.
-        beside: another run directory, whose tokens are shown next to those of the first, on the same scales.
+        out: the file or its directory; None is report.html in the run directory.
 
     Raises:
         TokenPOError: no run directory, no metrics, or `out` cannot be written.
     """
     run = read_run(run_dir)
-    other = None if beside is None else read_run(beside)
-    name = "report.html" if other is None else f"beside-{other.label}.html"
-    target = Path(out) if out is not None else run.path / name
-    if target.is_dir():
-        target = target / name
-    return frame.write(render([(r, read_trace(r.path)) for r in (run, other) if r is not None]), target)
+    target = Path(out) if out is not None else run.path
+    return frame.write(render(run, read_trace(run.path)), target / "report.html" if target.is_dir() else target)
 
 
-def render(runs: Sequence[tuple[Run, Trace]]) -> str:
-    """The page as text: head and curves of the first run, tokens of all."""
-    run, names = runs[0][0], _names([run for run, _ in runs])
-    task, facts = _setting(run, "task.name") or "an unnamed task", list(_facts(run))
-    title = f"{_setting(run, 'method.name') or 'A run'} on {task}"
-    if len(runs) > 1:
-        title = f"{title}, beside {names[1]}"
-        facts += [("beside, tokens only", names[1]), ("settings that differ", _changes(run, runs[1][0]))]
-    browser = browse([(name, trace) for name, (_, trace) in zip(names, runs, strict=True)])
+def render(run: Run, trace: Trace) -> str:
+    """The page as text."""
+    task = _setting(run, "task.name") or "an unnamed task"
+    browser = browse(trace)
     drawn, undrawn = charts(run)
     outcomes, held_out = _outcomes(run)
     axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
     accuracies = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
-    unread = [  # with several runs, each note names its run
-        f"{name}: {note}" if len(runs) > 1 else note
-        for name, (each, trace) in zip(names, runs, strict=True)
-        for note in (*each.notes, *trace.notes, *_untraced(each, trace))
-    ]
     # The places of the readout's numbers, which need more rows in a narrow window.
     rules = [rule for i, scale in enumerate(browser.scales) for rule in scale.rules(i)] if browser else []
     if browser:
         columns = len(browser.scales) + 1
         rules += [*_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
+    notes = [*run.notes, *trace.notes, *_untraced(run, trace), *(browser.notes if browser else ())]
     return frame.render(
-        HERE / "report.html", title, rules=rules,
+        HERE / "report.html", f"{_setting(run, 'method.name') or 'A run'} on {task}", rules=rules,
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
-        facts=[(name, text) for name, text in facts if text],
+        facts=[(name, text) for name, text in _facts(run) if text],
         outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes], held_out=held_out,
         picture=strip([spot for _, spot in outcomes], axis, f"Accuracy, {accuracies}") + axis_labels(axis),
-        notes=[*unread, *(browser.notes if browser else ()), *_undrawn(run, undrawn)],
+        notes=[*notes, *_undrawn(run, undrawn)],
         rewarded=_rewarded(run.path / "samples.jsonl"),
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant], table=_table(run), browser=browser,
         data=embed(browser) if browser else "",
-        common=in_common(browser) if browser and len(browser.runs) > 1 else None,
         software=[(_short(k), _short(v)) for k, v in list(run.versions.items())[:40]],
         config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
     )  # fmt: skip
-
-
-def _names(runs: Sequence[Run]) -> list[str]:
-    """Names of the runs on the page: their methods, with the directory if two methods are equal."""
-    methods = [_setting(run, "method.name") or "a run" for run in runs]
-    if len(set(methods)) == len(methods):
-        return methods
-    return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -259,15 +236,6 @@ def _setting(run: Run, path: str) -> str:
 
 def _short(value: Any) -> str:
     return "" if value is None else visible(str(value), limit=120)
-
-
-def _changes(first: Run, second: Run) -> str:
-    """The settings in which two runs differ, without the method: with another task or seed no prompt is the same."""
-    plain = [
-        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
-    ]
-    changes = differences(*plain)
-    return "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
 
 
 def _untraced(run: Run, trace: Trace) -> Iterator[str]:

@@ -4,27 +4,21 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const names = ["left", "right"];
-  const parts = ["run", "step", "prompt", "response"];
-  const single = data.runs.length === 1;
+  const parts = ["step", "prompt", "response"];
   const said = document.querySelector(".said");
   const both = document.getElementById("both");
-  const together = document.getElementById("together");
   const pattern = document.querySelector(".card").cloneNode(true);
 
   // A view is an index for each of `parts`; response -1 is all responses to the prompt.
   const first = names.map((_, side) => view(data.views[side] ?? data.views[0]));
   let views = first;
 
-  function view([run, step, prompt, response]) {
-    return { run, step, prompt, response };
-  }
-
-  function steps(at) {
-    return data.runs[at.run].steps;
+  function view([step, prompt, response]) {
+    return { step, prompt, response };
   }
 
   function prompts(at) {
-    return steps(at)[at.step].prompts;
+    return data.steps[at.step].prompts;
   }
 
   function cards(at) {
@@ -37,38 +31,18 @@
 
   // The view with every index inside its list.
   function valid(at) {
-    const run = within(at.run, data.runs);
-    const step = within(at.step, data.runs[run].steps);
-    const prompt = within(at.prompt, data.runs[run].steps[step].prompts);
-    const list = data.runs[run].steps[step].prompts[prompt].cards;
-    return { run, step, prompt, response: at.response < 0 ? -1 : within(at.response, list) };
+    const step = within(at.step, data.steps);
+    const prompt = within(at.prompt, data.steps[step].prompts);
+    const list = data.steps[step].prompts[prompt].cards;
+    return { step, prompt, response: at.response < 0 ? -1 : within(at.response, list) };
   }
 
-  // The view of another step or run that is nearest to `old`: the same step number, the same prompt, or the same place.
-  function nearest(old, run, step) {
-    const text = prompts(old)[old.prompt].text;
-    const same = data.runs[run].steps[step].prompts.findIndex((prompt) => prompt.text === text);
-    return valid({ run, step, prompt: same < 0 ? old.prompt : same, response: old.response });
-  }
-
+  // The view after a menu's choice; at another step the same prompt, or the same place.
   function changed(old, part, index) {
-    if (part === "step") return nearest(old, old.run, index);
-    if (part === "run") {
-      const number = steps(old)[old.step].number;
-      const same = data.runs[index].steps.findIndex((step) => step.number === number);
-      return nearest(old, index, same < 0 ? within(old.step, data.runs[index].steps) : same);
-    }
-    return valid({ ...old, [part]: index });
-  }
-
-  // The view of `run` at the same step number and prompt, or null where it has none.
-  function counterpart(at, run) {
-    const number = steps(at)[at.step].number;
-    const step = data.runs[run].steps.findIndex((other) => other.number === number);
-    if (step < 0) return null;
-    const text = prompts(at)[at.prompt].text;
-    const prompt = data.runs[run].steps[step].prompts.findIndex((other) => other.text === text);
-    return prompt < 0 ? null : valid({ run, step, prompt, response: at.response });
+    if (part !== "step") return valid({ ...old, [part]: index });
+    const text = prompts(old)[old.prompt].text;
+    const same = data.steps[index].prompts.findIndex((prompt) => prompt.text === text);
+    return valid({ step: index, prompt: same < 0 ? old.prompt : same, response: old.response });
   }
 
   function element(tag, text, name) {
@@ -123,15 +97,13 @@
   function menus(side, at) {
     const everyone = cards(at).length > 1 ? [[-1, "all " + cards(at).length]] : [];
     const labels = {
-      run: data.runs.map((run, i) => [i, run.label]),
-      step: steps(at).map((step, i) => [i, String(step.number)]),
+      step: data.steps.map((step, i) => [i, String(step.number)]),
       prompt: prompts(at).map((prompt, i) => [i, prompt.label]),
       response: [...everyone, ...cards(at).map((card, i) => [i, card.label])],
     };
     const chosen = { ...at, response: cards(at).length > 1 ? at.response : 0 };
     for (const part of parts) {
-      const select = document.getElementById(names[side] + "-" + part);
-      if (select) fill(select, labels[part], chosen[part]);
+      fill(document.getElementById(names[side] + "-" + part), labels[part], chosen[part]);
     }
   }
 
@@ -141,8 +113,8 @@
     pane.hidden = side === 1 && !both.checked;
     if (pane.hidden) return;
     menus(side, at);
-    const step = steps(at)[at.step];
-    pane.querySelector("h3").textContent = (single ? "Step " : data.runs[at.run].label + ", step ") + step.number;
+    const step = data.steps[at.step];
+    pane.querySelector("h3").textContent = "Step " + step.number;
     pane.querySelector(".remark").textContent = step.remark;
     pane.querySelector(".prompt").textContent = prompts(at)[at.prompt].text;
     const list = at.response < 0 ? cards(at) : [cards(at)[at.response]];
@@ -150,23 +122,16 @@
     pane.querySelector(".view").append(...list.map(drawn));
   }
 
-  // One side was moved to `at`; with "together" the other goes along, as far as its run has that step and prompt.
+  // One side was moved to `at`.
   function move(side, at) {
     views = views.map((old, i) => (i === side ? at : old));
-    const other = 1 - side;
-    if (together?.checked && both.checked && at.run !== views[other].run) {
-      const there = counterpart(at, views[other].run);
-      if (there) views = views.map((old, i) => (i === other ? there : old));
-      said.textContent = there ? "" : "The other side has no response to this prompt at this step and stays where it was.";
-      if (there) show(other);
-    }
     show(side);
     write();
   }
 
-  // The address of the page names what is shown: #by=entropy&left=0.10.1.all&right=none; run, step, prompt, response.
+  // The address of the page names what is shown: #by=entropy&left=10.1.all&right=none; step, prompt, response.
   function place(at) {
-    return [at.run, steps(at)[at.step].number, at.prompt + 1, at.response < 0 ? "all" : at.response + 1].join(".");
+    return [data.steps[at.step].number, at.prompt + 1, at.response < 0 ? "all" : at.response + 1].join(".");
   }
 
   function write() {
@@ -176,11 +141,11 @@
   }
 
   function placed(text, otherwise) {
-    const found = /^(\d{1,3})\.(-?\d{1,9})\.(\d{1,4})\.(all|\d{1,4})$/.exec(text ?? "");
-    const step = (data.runs[found?.[1]]?.steps ?? []).findIndex((one) => one.number === Number(found[2]));
+    const found = /^(-?\d{1,9})\.(\d{1,4})\.(all|\d{1,4})$/.exec(text ?? "");
+    const step = found ? data.steps.findIndex((one) => one.number === Number(found[1])) : -1;
     if (step < 0) return otherwise;
-    const response = found[4] === "all" ? -1 : Number(found[4]) - 1;
-    return valid({ run: Number(found[1]), step, prompt: Number(found[3]) - 1, response });
+    const response = found[3] === "all" ? -1 : Number(found[3]) - 1;
+    return valid({ step, prompt: Number(found[2]) - 1, response });
   }
 
   function read() {
@@ -222,14 +187,13 @@
     names.forEach((name, side) => {
       for (const part of parts) {
         const select = document.getElementById(name + "-" + part);
-        select?.addEventListener("change", () => move(side, changed(views[side], part, Number(select.value))));
+        select.addEventListener("change", () => move(side, changed(views[side], part, Number(select.value))));
       }
     });
     both.addEventListener("change", () => {
       names.forEach((_, side) => show(side));
       write();
     });
-    together?.addEventListener("change", () => move(0, views[0]));
     for (const radio of document.getElementsByName("quantity")) radio.addEventListener("change", write);
     document.addEventListener("keydown", walk);
     document.addEventListener("focusin", (event) => {
