@@ -1,37 +1,13 @@
-"""The terms that a worker writes are its loss's own, and `tokenpo report` reads them."""
+"""What the driver records of a run, and `tokenpo report` reads."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import tokenpo
-from hosts.verl.support import batches
-from tokenpo.hosts.verl.record import PARTS, ZERO, Record, answer
-from tokenpo.records.run import read_run, read_trace
-
-
-def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:
-    """Four rows of the step, each with the terms that the objective has for it, in verl's micro-batches of 3."""
-    sample, objective = batches.both(seed=3, padding=(0, 5)), tokenpo.method("hapo")
-    record = Record(tmp_path, most=4)
-    expected = batches.directly(sample, objective).loss.terms
-    batches.through_verl(sample, objective, ranks=2, micro=3, record=record)
-    record.gather()
-    assert not list((tmp_path / PARTS).iterdir())
-    trace = read_trace(tmp_path)
-    assert [step for step, _ in trace.index] == [7] * 4
-    mask, reward = sample.inputs.rollouts["mask"], sample.inputs.rollouts["reward"]
-    rollouts = [trace.load(offset) for _, offset in trace.index]
-    assert {rollout.reward for rollout in rollouts} == {0.0, 1.0}
-    for rollout in rollouts:
-        assert len(rollout.tokens) == int(mask[rollout.row].sum())
-        assert rollout.reward == float(reward[rollout.row])
-        for name in ("advantage", "weight", "ratio", "loss", "coefficient"):
-            row = expected[name][rollout.row][mask[rollout.row]]
-            torch.testing.assert_close(torch.tensor(rollout.terms[name]), row.float(), rtol=1e-6, atol=1e-7)
+from tokenpo.hosts.verl.record import ZERO, Record
+from tokenpo.records.run import read_run
 
 
 def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
@@ -59,15 +35,11 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     first = Record(path, 0, {"method": {"name": "grpo"}}, "objective grpo")
     for step in (1, 2, 3):
         first.log(step, {"critic/score/mean": step / 4})
-        first.trace.write({"step": step})
-    (path / PARTS / "000004-000000.json").write_text("{}")
     with (path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "rew')  # killed in the middle of a line
     resumed = Record(path, 2, {}, "objective grpo")
-    resumed.gather()
     resumed.log(3, {"critic/score/mean": 1.0})
     assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
-    assert (path / "trace.jsonl").read_text().count("\n") == 2
     fresh = Record(path, 0, {"method": {"name": "tepo"}}, "objective tepo")
     fresh.log(1, {"critic/score/mean": 0.0})
     assert read_run(path).series("reward") == [(1, 0.0)]
@@ -89,17 +61,6 @@ def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage
     file.write_bytes(one + damage + two + damage + three)
     Record(tmp_path, 2)
     assert file.read_bytes() == one + damage + two
-
-
-def test_a_problem_without_an_answer_has_none_in_the_report() -> None:
-    """verl's batch holds a null of the data as None."""
-    given: list[Any] = [{"ground_truth": "7"}, {"ground_truth": None}, {"style": "rule"}, "odd"]
-    assert [answer(reward_model) for reward_model in given] == ["7", "", "", ""]
-
-
-def test_when_a_step_is_traced(tmp_path: Path) -> None:
-    assert [step for step in range(1, 21) if Record(tmp_path).wants(step)] == [1, 10, 20]
-    assert not Record(tmp_path, most=0).wants(1) and not Record(tmp_path, every=0).wants(1)
 
 
 def test_a_run_that_learns_nothing_says_so_by_verls_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

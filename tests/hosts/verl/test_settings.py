@@ -85,7 +85,6 @@ NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
             r"^\+algorithm\.tokenpo: option ratio_tolerance = 'x' must be a number",
         ),
         ([GRPO, f"{KEY}.ratio_tolerance=-1"], TokenPOError, "ratio_tolerance is -1, expected .* > 0"),
-        ([GRPO, f"{KEY}.trace_every=-3"], TokenPOError, "no effect without a report"),
         ([GRPO, f"{KEY}.report=3"], TokenPOError, r"^\+algorithm\.tokenpo: option report = 3 must be text"),
         (
             [GRPO, f"{KEY}.nonfinite=go"],
@@ -93,11 +92,6 @@ NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
             r"^\+algorithm\.tokenpo: nonfinite='go' is no choice; known: skip, stop",
         ),
         ([GRPO, f"{KEY}.options=[1]"], TokenPOError, "expected options of it"),
-        (
-            [GRPO, f"{KEY}.report=x", f"{KEY}.trace_every=true"],
-            TokenPOError,
-            r"option trace_every = True must be a whole number",
-        ),
     ],
 )
 def test_a_mistake_is_named(words: list[str], error: type, message: str) -> None:

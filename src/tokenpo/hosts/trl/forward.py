@@ -43,18 +43,12 @@ _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of one trainer.
-
-    Args:
-        in_head: score inside the model's head.
-        drift: compute `Policy.entropy_drift` too.
-        entropy_grad: keep the graph of the entropy.
-    """
+    """Forward passes of one trainer."""
 
     trainer: Any
-    in_head: bool
-    drift: bool
-    entropy_grad: bool
+    in_head: bool  # score inside the model's head
+    drift: bool  # compute `Policy.entropy_drift` too
+    entropy_grad: bool  # keep the graph of the entropy
 
     @staticmethod
     def of(trainer: Any, objective: Objective) -> "Forward":
@@ -72,7 +66,7 @@ class Forward:
         """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.
 
         Args:
-            inputs: prompt_ids, prompt_mask, completion_ids, completion_mask, and a multimodal model's own inputs.
+            inputs: TRL's, with a multimodal model's own.
             rows: rows per pass; None scores all at once.
             heat: [M, T] > 0, a temperature for each token; None uses the trainer's.
         """
@@ -158,8 +152,7 @@ def head_work(
 ) -> Result:
     """Runs a forward pass that returns `work(hidden, head)`; hidden [M, T, H] are the states that predict completions.
 
-    Only the end of the pass is replaced, so wrappers of the model (DDP, PEFT, autocast) see the head used where it
-    usually is.
+    Wrappers of the model (DDP, PEFT, autocast) see the head used where it usually is.
     """
     base, length = base_of(trainer), inputs["completion_ids"].shape[1]
 
@@ -232,19 +225,12 @@ def padded(policy: Policy, width: int) -> Policy:
 
 @dataclass(frozen=True, eq=False)
 class MicroLoss:
-    """The loss of one rank's micro-batch; [M, T] tensors are as wide as the rollout batch.
+    """The loss of one rank's micro-batch; [M, T] tensors are as wide as the rollout batch."""
 
-    Args:
-        value: the loss with graph; a zero with graph if no row has a response token, because every rank must run the
-            backward pass.
-        batch, loss: None in that case.
-        entropy: [M, T] of the current policy, detached, nats.
-    """
-
-    value: Tensor
-    batch: Batch | None
+    value: Tensor  # with graph; a zero with graph if no row has a response token: every rank must run backward
+    batch: Batch | None  # None in that case
     loss: Loss | None
-    entropy: Tensor
+    entropy: Tensor  # [M, T] of the current policy, detached, nats
 
 
 def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:

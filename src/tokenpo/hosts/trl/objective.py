@@ -51,11 +51,7 @@ REMEDIES = {
 
 
 def chosen(args: Any, requested: str | Objective | None = None, bound: Mapping[str, Any] = {}) -> Objective:
-    """The method with TRL's penalty, mask and correction.
-
-    Args:
-        requested: the trainer's `method=`.
-        bound: the other arguments of the trainer, by name.
+    """The method with TRL's penalty, mask and correction, for a trainer's `method=` and its other arguments `bound`.
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
@@ -73,21 +69,13 @@ def chosen(args: Any, requested: str | Objective | None = None, bound: Mapping[s
 
 
 def lacking(objective: Objective, *, reported: bool, taught: bool = False) -> Iterator[str]:
-    """Yields a sentence for each input of the objective that TRL lacks.
-
-    Args:
-        reported: the sampler reports log-probabilities.
-        taught: there is a teacher.
-    """
+    """Yields a sentence for each input that TRL lacks; `reported`: the sampler reports log-probabilities."""
     provides = ALWAYS | (SAMPLED if reported else frozenset()) | (TAUGHT if taught else frozenset())
     return missing(objective, provides, ENGINE, REMEDIES)
 
 
 def with_reference(args: Any, objective: Objective) -> Any:
-    """The settings with `beta` nonzero exactly if the objective reads a reference, since TRL then loads one.
-
-    Only TRL's own loss also reads `beta`, and it is never called.
-    """
+    """The settings with `beta` nonzero exactly if the objective reads a reference, which TRL then loads."""
     if ("ref_logprob" in objective.needs) == (args.beta != 0.0):
         return args
     changed = copy.copy(args)

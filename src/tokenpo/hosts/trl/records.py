@@ -1,5 +1,4 @@
-"""A callback that writes the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and stores the learner's
-state in TRL's checkpoints."""
+"""Writes the run directory OUTPUT_DIR/tokenpo, and stores the learner's state in TRL's checkpoints."""
 
 import dataclasses
 import math
@@ -56,7 +55,6 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._records.flush()
 
     def state(self) -> dict[str, Any]:
-        """The state to store in a checkpoint."""
         if self._records is not None:
             self._records.sync()
         mine = {"batches": self._batches, "cursor": self._trainer.refill.cursor}
@@ -195,10 +193,7 @@ def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[
 
 
 def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list[Response]:
-    """The responses of a trained batch with the objective's inputs and the policy after training.
-
-    All ranks must call it, because each scores its own rows.
-    """
+    """The responses of a trained batch with the objective's inputs and the policy after it; all ranks must call it."""
     micro, width = trainer.args.per_device_train_batch_size, step.rollouts.mask.shape[1]
     policy = policy_now(trainer, trainer.model, [batch.output], width, micro)
     prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
@@ -234,13 +229,9 @@ def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:
 
 
 def judging(names: Sequence[str], each: Tensor) -> int | None:
-    """The reward function that says which responses are correct.
+    """The reward function that judges: `accuracy`; else one of JUDGES or the only one, if it gives 0 and 1 alone.
 
-    It is the one called `accuracy`. Else it is one called `correct`, `correctness` or `accuracy_reward`, or the only
-    one, if it gives 0 and 1 alone.
-
-    Args:
-        each: [N, K] the rewards of a batch; NaN where a function gave nothing.
+    `each` [N, F] are the rewards of a batch; NaN where a function gave nothing.
     """
     if "accuracy" in names:
         return names.index("accuracy")
@@ -253,11 +244,7 @@ def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:
-    """Refuses a run that would save a checkpoint, end or resume inside a rollout batch.
-
-    Raises:
-        TokenPOError: with the nearest valid setting.
-    """
+    """Raises TokenPOError for a run that would save a checkpoint, end or resume inside a rollout batch."""
     if state.global_step % updates:
         raise TokenPOError(
             f"the checkpoint of step {state.global_step} lies within a rollout batch of {updates} updates, the rest of "

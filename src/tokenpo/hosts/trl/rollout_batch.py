@@ -1,7 +1,4 @@
-"""TRL's draws as rollouts of whole groups over all ranks, and dynamic sampling.
-
-Dynamic sampling drops groups whose rewards are all equal and draws others, up to a cap.
-"""
+"""TRL's draws as rollouts of whole groups over all ranks; dynamic sampling, which replaces groups of equal rewards."""
 
 import dataclasses
 import hashlib
@@ -30,28 +27,20 @@ OUT = "out_"
 class RolloutBatch:
     """Rows of all ranks: one draw of TRL, or the groups that dynamic sampling chose from several draws.
 
-    Args:
-        output: TRL's output for this rank's rows.
-        prompts: of this rank's rows.
-        rows: by name: fields of `Rollouts`, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T],
-            unscored [N, T] bool: tokens that `mask` leaves out only because no reward function scored the response.
-        drawn: like `rows`, for every draw, with discarded groups.
-        size: rows per group.
-        kept: number of groups to train on; they come first, and later rows have an empty mask.
-        rank: of this process.
+    `rows` holds fields of `Rollouts`, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T], and
+    unscored [N, T] bool: tokens that `mask` leaves out only because no reward function scored the response.
     """
 
-    output: dict[str, Any]
-    prompts: Sequence[Any]
+    output: dict[str, Any]  # TRL's, for this rank's rows
+    prompts: Sequence[Any]  # of this rank's rows
     rows: Mapping[str, Tensor]
-    drawn: Mapping[str, Tensor]
-    size: int
-    kept: int
-    rank: int
+    drawn: Mapping[str, Tensor]  # like `rows`, for every draw, with discarded groups
+    size: int  # rows per group
+    kept: int  # number of groups to train on; they come first, and later rows have an empty mask
+    rank: int  # of this process
 
     @property
     def mine(self) -> slice:
-        """This rank's rows."""
         return slice(self.rank * len(self.prompts), (self.rank + 1) * len(self.prompts))
 
     @property
@@ -82,12 +71,7 @@ class RolloutBatch:
 
 
 def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscored: Tensor) -> dict[str, Tensor]:
-    """This rank's rows of a `RolloutBatch`, without rewards and `sampled_at`.
-
-    Args:
-        output: TRL's output for a draw.
-        unscored: [M] bool, responses that no reward function scored; `mask` has none of their tokens.
-    """
+    """This rank's rows of a `RolloutBatch`, without rewards and `sampled_at`; `unscored` [M]: nobody scored it."""
     args, ids = trainer.args, output["completion_ids"]
     written = output["completion_mask"].bool()
     sampled = written & output["tool_mask"].bool() if "tool_mask" in output else written
@@ -123,10 +107,9 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
 def over_ranks(
     trainer: Any, local: Mapping[str, Tensor], rewards: Tensor, prompts: Sequence[Any], size: int
 ) -> dict[str, Tensor]:
-    """The rows of all ranks, by name, with `rewards` and `reward` [N].
+    """The rows of all ranks, by name, with `reward` [N].
 
     Args:
-        local: rows of this rank, the same names on every rank.
         rewards: [N, F] of all ranks; NaN where a function does not apply.
         size: rows per group: consecutive rows, in rank order, that answer one prompt; ranks may share a group.
 
@@ -195,18 +178,11 @@ def plain(prompt: Any) -> Any:
 
 
 class Refill:
-    """Fills rollout batches with further prompts, from its own shuffled pass over the data set.
-
-    Args:
-        most: draws per rollout batch in addition to TRL's.
-
-    Attributes:
-        cursor: prompts taken so far.
-    """
+    """Fills rollout batches with further prompts, from its own shuffled pass over the data set."""
 
     def __init__(self, dataset: Any, seed: int, most: int) -> None:
-        self._dataset, self._seed, self._most = dataset, seed, most
-        self.cursor = 0
+        self._dataset, self._seed, self._most = dataset, seed, most  # draws per rollout batch in addition to TRL's
+        self.cursor = 0  # prompts taken so far
 
     def filled(self, trainer: Any, first: RolloutBatch) -> RolloutBatch:
         """The rollout batch filled with groups whose rewards differ, as far as the cap allows.
@@ -238,11 +214,7 @@ class Refill:
 
 
 def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
-    """TRL's output as rows that `stacked` can join with those of another draw.
-
-    Raises:
-        Unsupported: a model with images, whose rows have no common layout.
-    """
+    """TRL's output as rows for `stacked`; raises Unsupported for images, whose rows have no common layout."""
     odd = [name for name, x in output.items() if not isinstance(x, Tensor) or name.startswith(("pixel", "image"))]
     if odd:
         raise Unsupported(f"dynamic_sampling is for text only, and TRL drew {odd[0]}: leave it False for this model")

@@ -65,10 +65,7 @@ _LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
 
 
 def named(args: Any) -> tuple[str, dict[str, Any], set[str]]:
-    """(method, its options, fields of TRL's loss that became options).
-
-    Without a `method` it is the one that computes TRL's own loss; all other fields must be at TRL's defaults.
-    """
+    """(method, its options, fields of TRL's loss that became options); without a `method` that of TRL's own loss."""
     given = dict(args.method_options or {})
     if args.method is not None:
         return args.method, given, set()
@@ -128,11 +125,7 @@ def _neutral(name: str, value: Any) -> bool:
 
 
 def contradicted(args: Any, *, cuts: bool = True) -> Iterator[tuple[str, str]]:
-    """Yields each setting under which other probabilities than the model's are sampled from, and its remedy.
-
-    Args:
-        cuts: with those that cut the distribution.
-    """
+    """Yields each setting under which other probabilities than the model's are sampled from, and its remedy."""
     for name in CHANGING if cuts else _LOGITS:
         if not _neutral(name, value := getattr(args, name, None)):
             usual = next(iter(CHANGING[name]), None)
@@ -145,9 +138,7 @@ def contradicted(args: Any, *, cuts: bool = True) -> Iterator[tuple[str, str]]:
 def unasked(theirs: Any, asked: Any) -> Iterator[str]:
     """Yields a sentence for each setting of a model's generation config that changes what TRL samples, unasked.
 
-    Args:
-        theirs: transformers' generation config of the model.
-        asked: the one that TRL makes of its own settings; what is None there, transformers takes from the model.
+    `asked` is the config that TRL makes of its settings; what is None there, transformers takes from the model.
     """
     for name, usual in (CHANGING | {name: (value,) for name, value in SAMPLING.items()}).items():
         value = getattr(theirs, name, None)
@@ -160,11 +151,7 @@ def unasked(theirs: Any, asked: Any) -> Iterator[str]:
 
 
 def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
-    """Yields a sentence for each refused field that is set, unless it is in `taken`: the method's options include it.
-
-    Args:
-        defaults: the default of each field of `GRPOConfig`.
-    """
+    """Yields a sentence for each refused field that is set, unless it is in `taken`, the fields that became options."""
     for one in REFUSED:
         value, default = getattr(args, one.name), defaults[one.name]
         if value != default and one.name not in taken:

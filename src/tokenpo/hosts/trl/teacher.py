@@ -27,10 +27,7 @@ class Teacher:
 
     @staticmethod
     def of(trainer: Any, given: Any) -> "Teacher | None":
-        """The trainer's teacher; call it after TRL has made the policy.
-
-        Args:
-            given: a directory, a hub id, or a model of transformers; None for no teacher.
+        """The trainer's teacher, from a directory, a hub id, or a model; call it after TRL has made the policy.
 
         Raises:
             TokenPOError: its tokens are not the policy's.

@@ -34,15 +34,11 @@ _DISCERNIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Temperature:
-    """A draw at TRL's own, constant temperature.
-
-    Args:
-        rule: temperature of a token from the entropy of its logits at the base temperature; None keeps the base.
-    """
+    """A draw at TRL's own, constant temperature."""
 
     trainer: Any
     base: float
-    rule: TemperatureRule | None = None
+    rule: TemperatureRule | None = None  # (entropy of a token's logits at the base temperature, base) -> temperature
 
     def sampling(self) -> AbstractContextManager[None]:
         """Context manager in which TRL samples at this temperature."""
@@ -53,13 +49,7 @@ class Temperature:
         return torch.full_like(entropy, self.base) if self.rule is None else self.rule(entropy, self.base)
 
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """Compares vLLM's log-probabilities of a run's first draw with the trainer's.
-
-        Later draws are not compared: the two drift apart slowly, and that should not end a run.
-
-        Args:
-            output: TRL's output for the draw.
-            rows: its `rollout_batch.local_rows`.
+        """Compares vLLM's log-probabilities of a run's first draw with the trainer's; later the two drift apart slowly.
 
         Raises:
             Unsupported: they differ by more than their precision, and no correction is on; with one it is a warning.
@@ -91,7 +81,6 @@ class RuleProcessor(LogitsProcessor):
         self.rule, self.base, self.called = rule, base, False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Logits [M, V] of one step."""
         self.called = True
         temperature = self.rule(entropy_of(softmax_parts(scores, 1.0 / self.base)), self.base)
         return scores * (self.base / temperature.to(scores.dtype))[:, None]
@@ -134,11 +123,7 @@ class Served(Temperature):
 
     @torch.no_grad()
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """Checks over all ranks that vLLM's log-probabilities are nearer to the adapted temperature than to the base.
-
-        Raises:
-            Unsupported: they are not, so vLLM did not apply the rule.
-        """
+        """Raises Unsupported if vLLM's log-probabilities of all ranks are nearer to the base than to the rule's."""
         trainer, heat = self.trainer, self.of(rows["old_entropy"])
         size = trainer.args.per_device_train_batch_size
         adapted = trainer.forward_passes.policy(trainer.model, output, size, heat).logprob.float()

@@ -1,4 +1,4 @@
-"""`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
+"""`TokenPOTrainer`: TRL's GRPO trainer with another objective.
 
 Four methods are overridden: `_tokenize_prompts` (the last call before sampling), `_calculate_rewards` (TRL does not
 return the raw rewards), `_generate_and_score_completions` (credit: the last call with whole groups in order) and
@@ -45,7 +45,7 @@ REMEDY = (
 
 
 class TokenPOTrainer(trl.GRPOTrainer):
-    """TRL's `GRPOTrainer` with an objective of ours.
+    """TRL's `GRPOTrainer` with another objective.
 
     Args:
         model, reward_funcs, args, ...: as TRL's; `args` is a `TokenPOConfig`.
@@ -110,7 +110,6 @@ class TokenPOTrainer(trl.GRPOTrainer):
             logger.warning(note)
 
     def fresh_learner(self) -> Learner:
-        """A learner for a run that begins."""
         tolerance = HALF_TOLERANCE if self.args.ratio_tolerance is None else self.args.ratio_tolerance
         ratio = RatioCheck("TRL", REMEDY, tolerance, "mean")
         length = self.max_completion_length

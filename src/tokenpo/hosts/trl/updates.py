@@ -25,23 +25,15 @@ from .rollout_batch import RolloutBatch
 
 @dataclass(frozen=True)
 class Cycle:
-    """The micro-batches of one rollout batch, the same on every rank.
+    """The micro-batches of one rollout batch, the same on every rank."""
 
-    Args:
-        accumulate: micro-batches per optimiser step.
-        chunks: chunks per rollout batch.
-        iterations: how often each chunk is taken.
-        passes: optimiser passes of the objective.
-    """
-
-    accumulate: int
-    chunks: int
-    iterations: int
-    passes: int = 1
+    accumulate: int  # micro-batches per optimiser step
+    chunks: int  # per rollout batch
+    iterations: int  # how often each chunk is taken
+    passes: int = 1  # optimiser passes of the objective
 
     @staticmethod
     def of(args: Any, objective: Objective) -> "Cycle":
-        """The cycle of an objective under TRL's settings."""
         passes = len(objective.split())
         return Cycle(args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, passes)
 
@@ -88,29 +80,17 @@ class Cycle:
 
 
 class InFlightBatch:
-    """The rollout batch in training: from its generation until the next.
-
-    Args:
-        step: the learner's step; None if no response has a token that counts.
-        tracer: records the rows that this rank traces.
-
-    Attributes:
-        update: the last update that was begun.
-    """
+    """The rollout batch in training, until the next is drawn; `step` is None if no response has a token that counts."""
 
     def __init__(self, trainer: Any, batch: RolloutBatch, step: Step | None, tracer: Tracer) -> None:
         self.batch, self.step, self.tracer = batch, step, tracer
-        self.update: Update | None = None
+        self.update: Update | None = None  # the last that was begun
         self._trainer, self._cycle = trainer, trainer.cycle
         self._rows: Tensor | None = None
         self._traced: tuple[Tensor, Batch, Loss] | None = None
 
     def update_of(self, model: Any, inputs: Mapping[str, Any]) -> Update | None:
-        """The update of a micro-batch; None if there is nothing to learn from. All ranks must call it.
-
-        Raises:
-            Unsupported: TRL's micro-batch is not the one that this adapter expects.
-        """
+        """The update of a micro-batch; None if there is nothing to learn from. All ranks must call it."""
         cycle, trainer = self._cycle, self._trainer
         number, micro = cycle.place(trainer._step)
         chunks, buffer = cycle.chunks_of(number), trainer._buffered_inputs
@@ -174,11 +154,9 @@ class InFlightBatch:
 
 
 def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> Policy:
-    """The current policy on all rows of the update, in the update's order; all ranks must call it.
+    """The current policy on all rows of the update, in its order; all ranks must call it.
 
-    Args:
-        parts: this rank's micro-batches, which hold each of its rows once.
-        rows: row numbers of all ranks' parts, in rank order.
+    `parts` hold each of this rank's rows once; `rows` are the row numbers of all ranks' parts, in rank order.
     """
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
@@ -189,13 +167,7 @@ def policy_of(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[
 def policy_now(
     trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], width: int, rows: int | None = None
 ) -> Policy:
-    """The current policy on the parts of all ranks, in rank order; all ranks must call it.
-
-    Args:
-        parts: this rank's micro-batches, as TRL's inputs.
-        width: tokens of a row of the rollout batch.
-        rows: rows per forward pass; None scores a whole part at once.
-    """
+    """The current policy on the parts of all ranks, in rank order, `width` tokens wide; all ranks must call it."""
     policies = [padded(trainer.forward_passes.policy(model, part, rows), width) for part in parts]
     names = [name for name, x in vars(policies[0]).items() if x is not None]
     local = {name: torch.cat([policy.need(name).float() for policy in policies]) for name in names}

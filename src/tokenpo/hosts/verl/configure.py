@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -14,7 +14,7 @@ from ...core import parts
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import Rejection, walk
-from ...core.ranges import Positive, whole
+from ...core.ranges import Positive
 from ...core.request_temperature import PROCESSOR
 from ...methods import Teaching, build_method, extended, from_text
 from ...methods.extensions import Form, Preset
@@ -44,7 +44,6 @@ _REJECTIONS: dict[str, tuple[parts.Level, parts.Estimator | None]] = {
     if (judged, kind) != ("seq_max", "k1")
 }
 Table = Mapping[str, Any] | None
-Whole = Annotated[int, whole(0)]
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,6 @@ class Keys:
     nonfinite: Literal["stop", "skip"] = "stop"
     ratio_tolerance: Positive | None = None
     report: str | None = None
-    trace_every: Whole = 10
-    trace_rollouts: Whole = 4
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Settings:
 
     @property
     def report(self) -> Path | None:
-        """The run directory for `tokenpo report`, absolute, because workers have working directories of their own."""
+        """The run directory for `tokenpo report`."""
         return Path(self.keys.report).absolute() if self.keys.report else None
 
 
@@ -101,15 +98,9 @@ def _keys(config: DictConfig) -> Keys:
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    idle = [key for key in ("trace_every", "trace_rollouts") if key in raw and "report" not in raw]
     flat = [key for key in ("options", *TABLES) if not isinstance(raw.get(key) or {}, Mapping)]
-    refuse(
-        [
-            *(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it" for key in idle),
-            *(f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE" for key in flat),
-        ],
-        TokenPOError,
-    )
+    faults = [f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE" for key in flat]
+    refuse(faults, TokenPOError)
     return from_text.read(f"+{PLACE}", Keys, {key: value for key, value in raw.items() if value is not None})
 
 

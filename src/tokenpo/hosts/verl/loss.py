@@ -16,7 +16,6 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from ...core.objective import Objective
 from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
-from . import record
 from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
 
 # Mean |log-ratio|. Its presence in verl's metrics shows that this loss was called. Because of the "min" in its name
@@ -36,7 +35,6 @@ class WorkerLoss:
     length: float  # of the longest response allowed
     temperature: float = 1.0  # of sampling
     part: int = 0  # number of the pass
-    report: str | None = None  # directory for the loss terms of the rows that the driver marked
 
     def __call__(
         self, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
@@ -56,9 +54,7 @@ class WorkerLoss:
         objective = self.objective.split()[self.part]
         batch = self._batch(objective, model_output, data, logprob).rows(live)
         totals = Totals(float(data["batch_num_tokens"]), float(data[SEQUENCES][live][0]), float(self.length))
-        loss = objective.loss(batch, totals, ("clipped", "weight", "penalty") if self.report is None else None)
-        if self.report is not None:
-            record.write(self.report, data, live.nonzero()[:, 0].tolist(), batch, loss)
+        loss = objective.loss(batch, totals, ("clipped", "weight", "penalty"))
         return loss.value * ranks, _metrics(batch, loss, totals, ranks)
 
     def _batch(self, objective: Objective, model_output: dict[str, Any], data: TensorDict, logprob: Tensor) -> Batch:

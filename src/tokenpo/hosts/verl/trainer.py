@@ -39,7 +39,7 @@ from . import temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught
 from .loss import DRIFT, WorkerLoss
-from .record import ZERO, Record, marks
+from .record import ZERO, Record
 from .settings import steps_alone
 
 NAME = "tokenpo"
@@ -83,9 +83,8 @@ class TokenPOTrainer(PPOTrainerSync):
         for name in {type(one).__module__ for one in walk(self.objective)}:
             if name.startswith(FROM_FILE):  # a user's file, which workers cannot import: send its code
                 ray.cloudpickle.register_pickle_by_value(sys.modules[name])
-        report, heat = self.tokenpo.report, float(self.config.actor_rollout_ref.rollout.temperature)
-        loss = WorkerLoss(self.objective, self.learner.length, heat, part, report and str(report))
-        self.actor_rollout_wg.set_loss_fn(loss)
+        heat = float(self.config.actor_rollout_ref.rollout.temperature)
+        self.actor_rollout_wg.set_loss_fn(WorkerLoss(self.objective, self.learner.length, heat, part))
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
@@ -107,12 +106,7 @@ class TokenPOTrainer(PPOTrainerSync):
         metrics[ZERO] = credit_metrics(rollouts, step.credit)["zero_advantage_groups"]
         if rollouts.teacher_logprob is not None:
             metrics["teacher_kl"] = step.metrics()["teacher_kl"]
-        out = credit_fields(self.objective, rollouts, step.credit, where, plan)
-        record = self.tokenpo_record
-        if record is not None and record.wants(self.global_steps):
-            columns = get(batch, ["prompts", "responses", "reward_model"])
-            out.update(marks(step, where, self.global_steps, plan, record.most, columns, self.tokenizer))
-        return put(batch, out)
+        return put(batch, credit_fields(self.objective, rollouts, step.credit, where, plan))
 
     def _plan(self, rows: int) -> list[list[int]]:
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
@@ -137,8 +131,6 @@ class TokenPOTrainer(PPOTrainerSync):
             metrics.update(reduce_metrics(of_steps))
         self.learner.updates += passes * len(minibatches)
         self._check(metrics)
-        if self.tokenpo_record is not None:
-            self.tokenpo_record.gather()
         return batch
 
     def _observed(self, batch: Any, rows: list[int], part: int, number: int) -> Any:
@@ -218,10 +210,8 @@ class TokenPOTrainer(PPOTrainerSync):
             "model": {"path": config.actor_rollout_ref.model.path},
             "verl": OmegaConf.to_container(config, resolve=True),
         }
-        self.tokenpo_record = Record(
-            path, self.global_steps, summary, str(objective), every=keys.trace_every, most=keys.trace_rollouts,
-            greedy=config.actor_rollout_ref.rollout.val_kwargs.temperature == 0,
-        )  # fmt: skip
+        greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
+        self.tokenpo_record = Record(path, self.global_steps, summary, str(objective), greedy=greedy)
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from tokenpo.core.parts import ConstantLength
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.hosts.verl.layout import Rows, credit_fields, dealt, rollouts_of
 from tokenpo.hosts.verl.loss import WorkerLoss
-from tokenpo.hosts.verl.record import Record, marks
 
 LENGTH = 9
 # verl's fields of a response <- ours.
@@ -105,7 +103,6 @@ def through_verl(
     ranks: int,
     micro: int,
     step_rows: int | None = None,
-    record: Record | None = None,
     part: int = 0,
     loss_fn: WorkerLoss | None = None,
 ) -> list[tuple[float, dict[str, float]]]:
@@ -115,18 +112,14 @@ def through_verl(
         ranks: data-parallel ranks, which average.
         micro: rows of one micro-batch.
         step_rows: rows of an optimiser step over all ranks; None takes all.
-        record: where the last optimiser step is traced.
         part: pass of the objective.
         loss_fn: that of the objective and the pass; None makes it.
     """
     data, n = sample.data.copy(), len(sample.data)
     step, where = begun(data, objective)
     plan = dealt(n, ranks, step_rows or n)
-    loss_fn = loss_fn or WorkerLoss(objective, LENGTH, 1.0, part, None if record is None else str(record.path))
+    loss_fn = loss_fn or WorkerLoss(objective, LENGTH, 1.0, part)
     data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
-    if record is not None:
-        tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
-        data.update(marks(step, where, 7, plan, record.most, data, tokenizer))
     done = []
     for rows in plan:
         fields = data.copy()
