@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..base.errors import Unsupported
 from ..core.negotiation import missing
 from ..core.objective import Objective
 from ..core.ops import turns
@@ -22,7 +21,7 @@ _SCALE = 2.0**-10
 
 
 def remedy(objective: Objective) -> str:
-    """A remedy in words: the trainers that have every input of the objective."""
+    """The trainers that have every input of the objective, in words."""
     if "value" in objective.needs and objective.critic is None:
         return "choose another method"
     theirs = objective.needs <= _THEIRS
@@ -98,21 +97,6 @@ def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, grou
         turn=turns.numbered(mask.bool()),
     )
     return objective.prepare(rollouts.only(objective.needs)).advantage
-
-
-def even_credit(objective: Objective, token_reward: Tensor, group: Sequence[Hashable], setting: str) -> Tensor:
-    """`reward_credit` without lengths; raises Unsupported if they would change it, or if it differs between tokens."""
-    whole = torch.ones_like(token_reward, dtype=torch.bool)
-    rows, columns = (torch.arange(size, device=whole.device) for size in whole.shape)
-    # Lengths whole, half and 1, aligned to the right as SkyRL's are.
-    ragged = columns >= rows[:, None] % 3 * (len(columns) - 1) // 2
-    even, other = (reward_credit(objective, token_reward, mask, group) for mask in (whole, ragged))
-    if not torch.allclose(even, even[:, :1]) or not torch.allclose(even[ragged], other[ragged]):
-        raise Unsupported(
-            f"the credit of {objective.name} reads lengths or tells the tokens of a response apart, which {setting} "
-            f"hides: set it to false, or {remedy(objective)}"
-        )
-    return even
 
 
 def bare(mask: Tensor, old_logprob: Tensor, **others: Any) -> Rollouts:

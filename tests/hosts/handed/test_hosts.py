@@ -195,39 +195,26 @@ def test_skyrl_has_a_zero_for_rows_without_a_token(batch, registries) -> None:
     assert value == 0 and (leaf.grad == 0).all() and metrics == {"clip_ratio": 0.0}
 
 
-def step_wise(registries, objective: tokenpo.Objective, batch) -> tuple[Tensor, Tensor]:
-    """Credit as it should be, and of SkyRL's call for step-wise trajectories: a mask of ones, padded to 20 rows."""
+@pytest.mark.parametrize("method", ["grpo", "eb_cispo", "gpg"])
+def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> None:
+    """Copies of the first row under uids of their own. A mask of floating ones is that of step-wise trajectories."""
     rollouts, logprob = batch
+    objective = tokenpo.method(method)
     skyrl.register(objective)
     rewards = torch.zeros_like(logprob)
     rewards[:, -1] = rollouts.reward
     uids = [f"uid-{g}" for g in rollouts.group]
     config = SimpleNamespace(**ALGORITHM, loss_reduction=skyrl.REDUCTIONS[type(objective.aggregate)])
     estimate = partial(registries.AdvantageEstimatorRegistry.get("tokenpo"), config=config)
-    right, _ = estimate(token_level_rewards=rewards, response_mask=torch.ones_like(rewards).long(), index=uids)
-    given, ones = rewards[[*range(16), 0, 0, 0, 0]], torch.ones(20, rewards.shape[1])
-    padded, _ = estimate(token_level_rewards=given, response_mask=ones, index=[*uids, *(f"pad{i}" for i in range(4))])
-    return right, padded
-
-
-@pytest.mark.parametrize("method", ["grpo", "eb_cispo", "gpg"])
-def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> None:
-    right, padded = step_wise(registries, tokenpo.method(method), batch)
+    ones = torch.ones_like(rewards).long()
+    right, _ = estimate(token_level_rewards=rewards, response_mask=ones, index=uids)
+    rows = [*range(16), 0, 0, 0, 0]
+    padded, _ = estimate(
+        token_level_rewards=rewards[rows], response_mask=ones[rows], index=[*uids, *(f"pad{i}" for i in range(4))]
+    )
     assert torch.equal(padded[:16], right) and right.any() and not padded[16:].any()
-
-
-@pytest.mark.parametrize(
-    "objective",
-    [
-        tokenpo.method("dapo", overlong_length=4, overlong_cache=3),
-        tokenpo.method("opo"),
-        tokenpo.method("reinforce_pp"),
-    ],
-    ids=lambda objective: objective.name,
-)
-def test_skyrls_step_wise_trajectories_hide_lengths(objective: tokenpo.Objective, batch, registries) -> None:
-    with pytest.raises(Unsupported, match=f"credit of {objective.name} reads lengths .*step_wise_trajectories"):
-        step_wise(registries, objective, batch)
+    with pytest.raises(Unsupported, match="step_wise_trajectories hides the lengths"):
+        estimate(token_level_rewards=rewards, response_mask=ones.float(), index=uids)
 
 
 def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,14 +291,6 @@ def trained(method: str, samples: list[Any], tokens: int) -> Tensor:
         fields = [[getattr(one, name) for one in given] for name in names]
         losses.append(theirs.compute_loss(*fields, None, None, None, rl_loss_fn=function, **scales)[0])
     return torch.stack(losses).sum()
-
-
-def test_prime_rl_refuses_a_method_whatever_its_options(batch, prime) -> None:
-    """A list, which cannot be hashed, is an option too."""
-    rollouts, logprob = batch
-    one = sample(rollouts, logprob, torch.ones_like(logprob), 0)
-    with pytest.raises(Unsupported, match="gdpo"):
-        prime_rl.loss(one, method="gdpo", weights=[1.0, 1.0])
 
 
 CLONED = pytest.mark.skipif("PRIME_RL" not in os.environ, reason="PRIME_RL has no clone of prime-rl: make test-hosts")

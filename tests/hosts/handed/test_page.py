@@ -141,12 +141,3 @@ def test_micro_batches_without_a_token_are_a_zero_with_its_graph(shown: dict[str
     value = step.loss(shown["Slime"](tokenpo.method("grpo"), step.args, scored), batch, [0, 1])
     value.backward()
     assert value == 0 and step.after[0].grad is not None and not step.after[0].grad.any()
-
-
-def test_two_samples_of_one_rollout_weigh_what_one_sample_of_their_tokens_weighs(shown: dict[str, Any]) -> None:
-    step = SlimeStep()
-    slime = shown["Slime"](tokenpo.method("grpo"), step.args, scored)
-    batch = {**step.whole, "log_probs": step.old, "advantages": [torch.ones(int(n)) for n in LENGTH]}
-    batch["rollout_mask_sums"] = [int(LENGTH[:2].sum())] * 8
-    ratio = torch.cat([(now - old).exp() for now, old in zip(step.now[:2], step.old[:2], strict=True)])
-    torch.testing.assert_close(step.loss(slime, batch, [0, 1]), -ratio.clamp(max=1.2).mean(), rtol=1e-5, atol=1e-7)

@@ -5,13 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 import refused
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import CreditStage, Penalty, ReferenceKl
 from tokenpo.hosts import prime_rl, skyrl
-from tokenpo.hosts.advantage_only import even_credit
 from tokenpo.methods import method
 
 
@@ -87,8 +85,3 @@ def test_a_setting_of_skyrl_that_nothing_reads(name: str, defaults: dict[str, ob
     config = SimpleNamespace(**{section: config}) if section else config
     config = SimpleNamespace(**USUAL, **vars(config))
     refused.check(f"{name} dapo", skyrl.require_settings, method("dapo"), config, defaults)
-
-
-def test_a_credit_that_reads_lengths_of_steps() -> None:
-    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    refused.check("opo step_wise_trajectories", even_credit, method("opo"), rewards, ["a", "a"], skyrl.STEP_WISE)

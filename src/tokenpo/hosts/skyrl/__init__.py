@@ -1,7 +1,7 @@
-"""SkyRL: our credit in its registry of advantage estimators, our loss in its registry of policy losses.
+"""SkyRL: our credit and loss in its registries of advantage estimators and policy losses.
 
-SkyRL's trainer divides the advantages of a mini-batch by its denominators, and the loss is a sum. So an objective's
-denominator has to be one of SkyRL's `loss_reduction`s, and its loss proportional to its advantages.
+SkyRL divides the advantages of a mini-batch by its denominators and sums losses, so an objective's denominator has to
+be one of its `loss_reduction`s, and the loss proportional to the advantages.
 """
 
 import re
@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import refuse
+from ...base.errors import Unsupported, refuse
 from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
 from ...core.types import Credit
 from ...methods import method
-from ..advantage_only import bare, even_credit, remedy, reward_credit, summed, unfit
+from ..advantage_only import bare, remedy, reward_credit, summed, unfit
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {TokenMean: "token_mean", SequenceMean: "sequence_mean", ConstantLength: "seq_mean_token_sum_norm"}
@@ -34,17 +34,13 @@ LOSS = {
     "dppo.dppo_type": "binary_tv", "dppo.delta_low": 0.2, "dppo.delta_high": 0.2,
 }  # fmt: skip
 ESTIMATOR = {"grpo_norm_by_std": True, "gamma": 1.0, "lambd": 1.0}
-STEP_WISE = "SkyRL's generator.step_wise_trajectories"
 _PAD = re.compile(r"pad\d+")  # uids of the copies of the first row that fill a batch
 _ENTRY = "trainer.override_entrypoint="
 _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
 
 
 def main() -> None:
-    """Runs SkyRL's own program with our names registered; trainer.override_entrypoint=tokenpo.hosts.skyrl calls it.
-
-    Raises UnknownName, or Unsupported as `require`.
-    """
+    """Runs SkyRL's own program with our names registered; trainer.override_entrypoint=tokenpo.hosts.skyrl calls it."""
     from skyrl.train.entrypoints import main_base  # pyright: ignore[reportMissingImports]
 
     sys.argv = [word for word in sys.argv if not word.startswith(_ENTRY)]  # it would call us again
@@ -70,14 +66,13 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         require_settings(objective, config, ESTIMATOR)
         kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
         rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
-        # Only step-wise trajectories come with a mask in floating point, of ones.
-        hidden = mask.is_floating_point() and bool(mask.all())
+        if mask.is_floating_point() and bool(mask.all()):  # of step-wise trajectories alone
+            raise Unsupported(
+                "SkyRL's generator.step_wise_trajectories hides the lengths of responses from an estimator: set it to "
+                "false"
+            )
         advantage = torch.zeros_like(token_level_rewards)
-        advantage[kept] = (
-            even_credit(objective, rewards, group, STEP_WISE)
-            if hidden
-            else reward_credit(objective, rewards, mask, group)
-        )
+        advantage[kept] = reward_credit(objective, rewards, mask, group)
         return advantage, advantage
 
     def loss(
@@ -114,8 +109,7 @@ def require(objective: Objective) -> None:
 def require_settings(objective: Objective, config: Any, unread: Mapping[str, Any] = {}) -> None:
     """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective, or do nothing.
 
-    Args:
-        unread: settings that only SkyRL's own losses and estimators read, and their defaults.
+    `unread` are settings that only SkyRL's own losses and estimators read, with their defaults.
     """
     aggregate = objective.aggregate
     required = {"loss_reduction": REDUCTIONS[type(aggregate)], "use_kl_loss": False, "use_entropy_loss": False}
