@@ -53,11 +53,7 @@ def _objective(name: str, options: str) -> Objective:
 
 
 def loss(inputs: Any, *, method: str, **options: Any) -> Any:
-    """The loss of one sample as prime-rl's LossOutputs, a sum over its tokens.
-
-    Args:
-        inputs: LossInputs, every tensor [T] over the whole sequence.
-        method: its name; `options` are the method's.
+    """The loss of one sample, LossInputs of tensors [T], as prime-rl's LossOutputs: a sum over its tokens.
 
     Raises:
         Unsupported: as `require`, or token weights with a loss that is not proportional to its advantages.

@@ -1,12 +1,8 @@
-"""Tinker: a server with its API holds weights and optimiser, samples and runs forward passes; the objective runs here.
+"""Tinker: a server holds weights and optimiser, samples and runs forward passes; the objective runs here.
 
-    Trainer         a training client with an objective, for a loop of your own
-    probe           finds the server's loss that takes a gradient to the weights
-    rollouts        responses of a sampling client as rollouts
-
-`tokenpo train RECIPE --engine tinker` trains a recipe with it.
-
-Importing this package imports nothing heavy; its names import `tinker`.
+Trainer         a training client with an objective, for a loop of your own
+probe           finds the server's loss that takes a gradient to the weights
+rollouts        responses of a sampling client as rollouts
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Waits for every answer of a server: a limit in seconds, few tries, and one error message if all fail.
-
-`tinker` is imported inside functions, because reading a response needs no client.
-"""
+"""Waits for every answer of a server: a limit in seconds, few tries, and one error message if all fail."""
 
 from __future__ import annotations
 
@@ -36,15 +33,7 @@ class Nonsense(TokenPOError):
 
 
 class Answers:
-    """Sends requests to a server and waits for its answers.
-
-    Args:
-        address: the server's, for messages.
-        seconds: the longest wait for an answer.
-
-    Attributes:
-        again: number of requests that were repeated.
-    """
+    """Sends requests to a server and waits for its answers, at most `seconds` each; `again` counts those repeated."""
 
     def __init__(self, address: str = "", seconds: float = SECONDS) -> None:
         self.address, self.seconds, self.again = address, seconds, 0
@@ -76,11 +65,7 @@ class Answers:
         return self.all([lambda: background(lambda: value(ask()))], doing, tries=1)[0]
 
     def all(self, asks: Sequence[Callable[[], Any]], doing: str, tries: int = TRIES) -> list[Any]:
-        """The answers to requests that are sent together, in order.
-
-        Raises:
-            TokenPOError: a request failed `tries` times, or no answer came in time.
-        """
+        """The answers to requests that are sent together; TokenPOError if one failed `tries` times or came too late."""
         with self.asking(doing):
             return [self._waited(future, ask, tries) for future, ask in [(ask(), ask) for ask in asks]]
 

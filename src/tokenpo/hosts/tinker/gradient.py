@@ -1,9 +1,8 @@
 """Takes a gradient in log-probabilities to the weights on a server, and probes whether the server does so.
 
-A built-in loss of the server is used: `cross_entropy` with weights = -gradient. Some servers (SkyRL's) divide each
-sequence's loss by the sum of its weights, which can be 0 or negative for a gradient. `importance_sampling` has no
-weights, so such a server divides by the length; at ratio 1, advantages = -gradient x length undo that. A server that
-divides a step's gradient by its number of sequences gets the gradient times that number.
+`cross_entropy` with weights = -gradient does. Some servers (SkyRL's) divide each sequence's loss by the sum of its
+weights; with `importance_sampling` they divide by the length, which advantages = -gradient x length undo at ratio 1.
+A server that divides a step's gradient by its number of sequences gets the gradient times that number.
 """
 
 from __future__ import annotations
@@ -52,11 +51,7 @@ def datum(tokens: Sequence[int], logprob: Tensor, slope: Tensor, loss: Loss) -> 
 def scored(
     client: TrainingClient, sequences: Sequence[Sequence[int]], answers: Answers, doing: str = "in a forward pass"
 ) -> list[Tensor]:
-    """The log-probability of each token except the first of each sequence, under the trainer's current weights.
-
-    Raises:
-        TokenPOError: the server failed, or its answer does not fit the sequences.
-    """
+    """The log-probability of each token but the first of each sequence; TokenPOError if the server failed."""
     zeros = [torch.zeros(len(one) - 1) for one in sequences]
     data = [datum(one, zero, zero, CROSS_ENTROPY) for one, zero in zip(sequences, zeros, strict=True)]
     answer = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
@@ -74,10 +69,9 @@ def step(
     adam: AdamParams,
     answers: Answers,
 ) -> None:
-    """A backward pass and an optimiser step; the step is requested without waiting, which saves a round trip.
+    """A backward pass and an optimiser step, which is requested without waiting: that saves a round trip.
 
-    Args:
-        sent: tokens of each sequence, with log-probability and gradient [L] of all but the first.
+    `sent` are the tokens of each sequence, with log-probability and gradient [L] of all but the first.
     """
     scale = len(sent) if loss.mean else 1
     data = [datum(tokens, logprob, slope * scale, loss) for tokens, logprob, slope in sent]
@@ -133,10 +127,7 @@ class _Probe:
         self.logprobs = scored(client, self.sequences, answers)
 
     def moved(self, *gradient: float | Tensor) -> Tensor:
-        """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence.
-
-        Without a second gradient the short sequence is sent alone.
-        """
+        """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence."""
         sent = []
         for tokens, logprob, each in zip(self.sequences, self.logprobs, gradient, strict=False):
             slope = torch.zeros_like(logprob)
@@ -148,7 +139,6 @@ class _Probe:
         return self.logprobs[0] - before[0]
 
     def mean(self, *gradient: float) -> float:
-        """The mean of `moved`."""
         return float(self.moved(*gradient).mean())
 
     def fault(self) -> str:

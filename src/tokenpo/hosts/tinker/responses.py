@@ -60,11 +60,11 @@ def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
 
 
 class Limits(NamedTuple):
-    """Limits of an answer: responses per prompt, tokens per response, tokens of the tokenizer."""
+    """Limits of an answer."""
 
-    each: int
-    most: int
-    vocabulary: int
+    each: int  # responses per prompt
+    most: int  # tokens per response
+    vocabulary: int  # tokens of the tokenizer
 
 
 class Table(NamedTuple):
@@ -84,11 +84,9 @@ def table_of(
 
     Args:
         ends: ids of the tokens that can end a response; None does not check that a response holds its end.
-        limits: None does not check them.
 
     Raises:
-        Nonsense: groups of different sizes or of a wrong size; a response that is too long, has tokens outside the
-            tokenizer, or lacks a log-probability of at most 0 for each token.
+        Nonsense: groups of different sizes, or a response that the server cannot have drawn.
         NotFinite: a log-probability is not finite.
         Unsupported: a response lacks the token that ended it, so the model could not learn to end.
     """
@@ -157,7 +155,4 @@ def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | No
     if odd:
         raise Nonsense(f"it returned the token {odd[0]}, which its tokenizer does not have")
     if ends is not None and row.stop_reason == "stop" and (not row.tokens or row.tokens[-1] not in ends):
-        raise Unsupported(
-            f"{ENGINE} wants responses with the token that ends them, which the loss has inside, and this server "
-            "returned one that stopped without it: take a server that keeps it"
-        )
+        raise Unsupported(f"{ENGINE} wants responses with the token that ends them: take a server that keeps it")

@@ -1,8 +1,7 @@
 """The updates of an objective on a training client, which holds the weights and the optimiser.
 
 A forward pass on the server gives the log-probabilities of an update's sequences. Their gradient is computed and
-checked here, and a backward pass takes it to the weights (`gradient`). Denominators and groups are the learner's, so
-the client's split of sequences into requests changes nothing.
+checked here, and a backward pass takes it to the weights.
 """
 
 from __future__ import annotations
@@ -68,11 +67,7 @@ class Trainer:
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
     def score(self, rollouts: Rollouts, prompts: Prompts) -> Tensor:
-        """[N, T] nats: log-probabilities under the current weights of the server's trainer.
-
-        Args:
-            prompts: token ids of the prompt of each group.
-        """
+        """[N, T] nats, under the server's current weights; `prompts` are the token ids of each group's prompt."""
         return score(rollouts, prompts, lambda sent: scored(self.client, sent, self.answers))
 
     def train(

@@ -72,9 +72,6 @@ class TokenPOConfig(Theirs):
 
 @dataclass
 class GRPOConfig(TokenPOConfig):
-    """TRL's `GRPOConfig`: trains TRL's own loss unless `method` names another; raises like `TokenPOConfig`.
-
-    Without a method also Unsupported: a setting of TRL's loss that no method computes.
-    """
+    """TRL's `GRPOConfig`: trains TRL's own loss, if a method computes it, unless `method` names another."""
 
     method: str | None = setting(None, "Name of the method; None: the one that computes TRL's own loss.")

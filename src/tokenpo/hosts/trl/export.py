@@ -29,17 +29,12 @@ def from_inputs(
     """Responses from what `_generate_and_score_completions` returns, or from the `inputs` of `_compute_loss`.
 
     Args:
-        inputs: prompt_ids, prompt_mask, completion_ids, completion_mask; and, where TRL put them there,
-            old_per_token_logps, ref_per_token_logps, sampling_per_token_logps and tool_mask. Whole groups: after the
-            first of the two TRL shuffles rows and cuts them into micro-batches.
+        inputs: whole groups: after the first of the two TRL shuffles rows and cuts them into micro-batches.
         rewards: [N]; TRL's inputs hold advantages only.
         tokenizer: of the model.
         groups: [N]; None takes rows with the same prompt for a group.
-        correct: [N].
-        logprobs: [N, T] nats, of the current policy. Where TRL keeps no old_per_token_logps (one update for each
-            generation) these are the old ones.
-        old_entropies: [N, T] nats, of the policy that sampled.
-        entropies: [N, T] nats, of the policy of `logprobs`.
+        logprobs: [N, T] nats, of the current policy; the old ones where TRL keeps no old_per_token_logps.
+        old_entropies, entropies: [N, T] nats, of the policy that sampled and of the policy of `logprobs`.
         temperature: `args.temperature`, at which every token was sampled.
 
     Raises:

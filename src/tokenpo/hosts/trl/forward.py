@@ -1,9 +1,8 @@
 """Log-probability, entropy and loss of the completions in a micro-batch of TRL.
 
-There are three ways to compute them: inside the model's head, if it is plain and whole in every process; by TRL's own
-pass, which never holds all logits; from all logits, for the entropy drift and for temperatures per token. A trainer
-scores old and new policy in the same way: at equal weights the numbers must be equal, because a distance such as
-|log ratio| has a kink there.
+They are computed inside the model's head, if it is plain and whole in every process; by TRL's own pass, which never
+holds all logits; or from all logits, for the entropy drift and for temperatures per token. A trainer scores old and new
+policy in the same way: at equal weights the numbers must be equal, because |log ratio| has a kink there.
 """
 
 import inspect
@@ -35,8 +34,7 @@ Result = TypeVar("Result")
 # Key of TRL's inputs for the row numbers in the rollout batch.
 ROW = "tokenpo_row"
 
-# Devices on which the loss is computed inside the head by default, fixed from measurements: a choice at run time by
-# speed or free memory could give two runs of one seed different numbers.
+# Devices on which the loss is computed inside the head by default, fixed so that runs of one seed are the same.
 IN_HEAD_BY_DEFAULT = frozenset({"cpu"})
 _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
@@ -74,9 +72,8 @@ class Forward:
             return self.by_trl(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
-                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or to see that "
-                "vLLM adapts the temperature), which TRL has for text only: choose another method for this "
-                "model"
+                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift or a temperature "
+                "of each token), which TRL has for text only: choose another method for this model"
             )
         ids = inputs["completion_ids"]
         if heat is None:
@@ -130,11 +127,9 @@ class Forward:
 
 
 def has_whole_plain_head(trainer: Any) -> bool:
-    """Whether logits are exactly hidden states times a head, and every process holds the whole head.
+    """Whether logits are exactly hidden states times a head that every process holds; ask before the model is wrapped.
 
-    False with a soft cap, a scale, an adapter or a cast on the head; with FSDP, DeepSpeed and tensor parallelism, which
-    split it; for multimodal and compiled models; and for float16, whose loss scale would be applied after the
-    gradients are made. Must be called before the model is wrapped.
+    False also for multimodal and compiled models, and for float16, whose loss scale would come after the gradients.
     """
     accelerator, model = trainer.accelerator, base_of(trainer)
     kind = accelerator.distributed_type.value
@@ -191,10 +186,7 @@ def base_of(trainer: Any) -> Any:
 
 
 def place(model: Any) -> None:
-    """Gives a model with absolute positions those of its tokens in rows that are padded on the left.
-
-    TRL's passes hand over no `position_ids`, and such a model then counts padding. A rotary one sees distances alone.
-    """
+    """Gives a model with absolute positions those of its tokens; TRL hands over none, and padding would count."""
     whole = model.get_base_model() if hasattr(model, "get_base_model") else model
     inner = getattr(whole, "base_model", whole)
     rotary = any("rotary" in type(part).__name__.lower() for part in inner.modules())

@@ -181,7 +181,7 @@ def _idle(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator
     if "rewards" in objective.needs and theirs and theirs != (tuple(weights) or (1.0,) * len(theirs)):
         yield (
             f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
-            "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
+            "by itself: leave it out, or give method_options={'weights': [...]}"
         )
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         yield (
@@ -198,9 +198,8 @@ def _sampled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Itera
     if args.use_vllm and not heat and "rollout_logprob" in objective.needs:
         for setting, remedy in changed:
             yield (
-                f"TokenPOConfig.{setting}: {objective.name} reads rollout_logprob, which vLLM reports of the "
-                f"probabilities that this changes, and TRL's trainer of the model's own: {remedy}, or set "
-                "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
+                f"TokenPOConfig.{setting} changes the rollout_logprob that vLLM reports and {objective.name} reads: "
+                f"{remedy}, or set vllm_importance_sampling_correction=False with a method that corrects nothing itself"
             )
     for applies, action, remedy in (
         (own, "ask of a rollout_func, environment or tool", "leave it out"),

@@ -29,10 +29,7 @@ JUDGES = ("correct", "correctness", "accuracy_reward")  # the last is TRL's
 
 
 class TokenPOCallback(TrainerCallback, ExportableState):
-    """Writes a line of metrics per rollout batch; its state is stored in `trainer_state.json` of a checkpoint.
-
-    Checkpoints are allowed only between two rollout batches: the rest of an unfinished one would be lost.
-    """
+    """Writes a line of metrics per rollout batch; its state is stored in `trainer_state.json` of a checkpoint."""
 
     def __init__(self, trainer: Any, directory: Path) -> None:
         self._trainer, self._directory = trainer, directory

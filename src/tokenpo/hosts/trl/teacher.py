@@ -76,14 +76,8 @@ class Teacher:
 
 def _require_heads(trainer: Any, objective: Objective, teacher: Any) -> None:
     instead = "take opd, or tokenpo.with_teacher in the form 'credit' or 'penalty', which read sampled tokens alone"
-    if not (trainer.forward_passes.in_head and probe_head(teacher)):
+    if objective.scope == "batch" or not (trainer.forward_passes.in_head and probe_head(teacher)):
         raise Unsupported(
-            f"{objective.name} needs teacher_divergence, which TRL takes in the heads of policy and "
-            "teacher: one of them is not plain and whole, or fused_objective leaves it alone, as on a GPU unless it is "
-            f"True: set fused_objective=True, or {instead}"
-        )
-    if objective.scope == "batch":
-        raise Unsupported(
-            f"{objective.name} looks at the whole optimiser step, for which TRL has no teacher_divergence: "
-            f"take another method, or {instead}"
+            f"{objective.name} needs teacher_divergence, which TRL takes in whole, plain heads of both models, "
+            f"and not for a method that looks at a whole optimiser step: set fused_objective=True, or {instead}"
         )

@@ -1,8 +1,6 @@
-"""The temperature of TRL's draws: one constant, or the method's rule per token, which the sampler applies.
+"""The temperature of TRL's draws: one constant, or the method's rule per token, which a logits processor applies.
 
-transformers: a logits processor before the constant temperature applies the rule. vLLM: our logits processor applies
-it. TRL's own vLLM engine is created with it, a server must be started with it; every request carries the objective's
-memory.
+TRL's own vLLM engine is created with ours, a server must be started with it; requests carry the objective's memory.
 """
 
 import functools
@@ -132,10 +130,9 @@ class Served(Temperature):
         tokens, shift, to_adapted, to_base = _totals(trainer, rows["mask"], *distances)
         if shift > _DISCERNIBLE * tokens and to_adapted >= to_base:
             raise Unsupported(
-                f"{trainer.policy_objective.name}: the log-probabilities that vLLM reports are "
-                f"{to_adapted / tokens:.2g} nats a token from those at the adapted temperature and "
-                f"{to_base / tokens:.2g} from those at {self.base:g}: its logits processor does not run; update vLLM "
-                "or TRL to the versions in docs/vllm.md, or switch the adaptive temperature off"
+                f"{trainer.policy_objective.name}: vLLM's log-probabilities are {to_adapted / tokens:.2g} nats a token "
+                f"from those at the adapted temperature and {to_base / tokens:.2g} from those at {self.base:g}: its "
+                "logits processor does not run; take the versions in docs/vllm.md, or switch the temperature off"
             )
 
 

@@ -17,7 +17,7 @@ import torch
 import trl  # pyright: ignore
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported, present, refuse
+from ...base.errors import TokenPOError, present, refuse
 from ...core.learner import Learner, Step
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -96,7 +96,9 @@ class TokenPOTrainer(trl.GRPOTrainer):
         self._rewarded: tuple[Tensor, list[Any]] | None = None
         self._looked: Step | None = None
         self._name = f"TokenPO ({self.policy_objective.name})"
-        self._paper = _citation(self.policy_objective.name)
+        if self.policy_objective.name in METHODS:
+            source = paper(self.policy_objective.name)
+            self._paper = {"title": source.title, "id": source.arxiv}
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
         self._warn()
@@ -236,11 +238,6 @@ def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Ob
         name = model if isinstance(model, str) else model.config._name_or_path
         chosen_name = method.name if isinstance(method, Objective) else method or "grpo"
         args = kind(f"{name.rstrip('/').split('/')[-1]}-{chosen_name}")
-    if type(args).__name__ == "AsyncGRPOConfig":
-        raise Unsupported(
-            "TokenPOTrainer(args=...) is TRL's AsyncGRPOConfig, whose trainer is given single responses with an "
-            "advantage that its rollout process has computed, so that no objective sees a group: give a TokenPOConfig"
-        )
     if not isinstance(args, TokenPOConfig):
         given = "TRL's GRPOConfig" if isinstance(args, trl.GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(
@@ -252,11 +249,3 @@ def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Ob
         args = copy.copy(args)
         args.method = "grpo"
     return args
-
-
-def _citation(name: str) -> dict[str, str]:
-    if name not in METHODS:
-        return {}
-    source = paper(name)
-    lines = [f"@article{{{name}", f"    title  = {{{{{source.title}}}}}", f"    eprint = {{arXiv:{source.arxiv}}}"]
-    return {"title": source.title, "id": source.arxiv, "citation": ",\n".join(lines) + ",\n}"}

@@ -134,7 +134,7 @@ class InFlightBatch:
         self.tracer.add(rows, batch, loss)
 
     def check(self, lr: float) -> bool:
-        """Called before an optimiser step: whether to take it. Statistics are of all ranks, so all ranks agree."""
+        """Called before an optimiser step: whether to take it, in which all ranks agree."""
         if self.update is None:
             return True
         accelerator, statistics = self._trainer.accelerator, self.update.statistics

@@ -4,7 +4,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -70,11 +69,6 @@ class Settings:
     objective: Objective  # with its shaping, corrections and penalties
     keys: Keys
     notes: tuple[str, ...] = ()  # changes of verl's config, and warnings
-
-    @property
-    def report(self) -> Path | None:
-        """The run directory for `tokenpo report`."""
-        return Path(self.keys.report).absolute() if self.keys.report else None
 
 
 def configure(config: DictConfig) -> Settings:

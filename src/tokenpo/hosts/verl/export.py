@@ -32,10 +32,8 @@ def from_batch(
     Rows without a response token, which verl adds as padding, are left out.
 
     Args:
-        batch: padded tensors, or the nested ones of the V1 trainer.
         tokenizer: of the model; without it a token is shown as its id.
         entropies: [N, T] nats, of the policy that sampled; the V0 trainer removes them from its batch.
-        correct: [N].
         temperature: at which every token was sampled.
 
     Raises:

@@ -1,7 +1,6 @@
-"""Converts verl's batch to our rollouts, and their credit to fields of verl's batch.
+"""Converts verl's batch, nested tensors [N, *] of responses, to rollouts, and their credit to fields of verl's batch.
 
-verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are left out of
-every statistic: verl adds them as padding.
+Rows without a response token, which verl adds as padding, are left out of every statistic.
 """
 
 # pyright: reportMissingImports=false
@@ -62,10 +61,9 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
 
 def taught(data: TensorDict) -> TensorDict:
     """`teacher_logprob` as a field of the batch, from verl's teacher on prompts and responses [N, *, 1]."""
-    whole = data["teacher_logprobs"]
     lengths = data["response_mask"].offsets().diff().tolist()
     # Entry t belongs to token t + 1; the last entry belongs to no token.
-    rows = [x[-length - 1 : -1, 0] for x, length in zip(whole.unbind(), lengths, strict=True)]
+    rows = [x[-length - 1 : -1, 0] for x, length in zip(data["teacher_logprobs"].unbind(), lengths, strict=True)]
     name, _ = TOKEN_FIELDS["teacher_logprob"]
     return TensorDict({name: torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, [len(rows)])
 
@@ -114,10 +112,7 @@ class Rows:
 
 
 def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:
-    """The rollouts of verl's whole batch, and the rows that hold them.
-
-    Args:
-        data: `fields(objective)` of every row, nested; uid as strings.
+    """The rollouts of verl's whole batch, from `fields(objective)` of every row, and the rows that hold them.
 
     Raises:
         MissingInput: verl did not fill a field.
@@ -143,11 +138,9 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
 def credit_fields(
     objective: Objective, rollouts: Rollouts, credit: Credit, rows: Rows, minibatches: Iterable[Sequence[int]]
 ) -> TensorDict:
-    """The fields that phase one adds to verl's batch. verl's metrics read `advantages` and `returns`; its critic is
-    fitted to `returns`.
+    """The fields that phase one adds to verl's batch; its critic is fitted to `returns`.
 
-    Args:
-        minibatches: rows of each optimiser step; the number of live rows is a denominator of its losses.
+    `minibatches` are the rows of each optimiser step; the number of live rows is a denominator of its losses.
     """
     advantage, sequences = rows.nested(credit.advantage), torch.zeros(len(rows.live))
     for minibatch in minibatches:

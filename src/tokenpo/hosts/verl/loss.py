@@ -1,7 +1,6 @@
 """Phase two in verl's workers: the loss of one micro-batch, with the denominators of the optimiser step.
 
-verl sums micro-batches and averages gradients over data-parallel ranks, so the loss is multiplied by `dp_size`, as in
-verl's own losses.
+verl averages gradients over data-parallel ranks, so the loss is multiplied by `dp_size`, as in verl's own losses.
 """
 
 # pyright: reportMissingImports=false
@@ -26,10 +25,7 @@ _METRICS = ("pg_loss", "pg_clipfrac", "ppo_kl", "tokenpo_weight", "tokenpo_penal
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """The loss of one pass of an objective on rows in verl's layout; the driver sends it to every worker.
-
-    Credit and denominators are fields of verl's batch, because one call to the workers makes all its optimiser steps.
-    """
+    """The loss of one pass of an objective on rows in verl's layout; the driver sends it to every worker."""
 
     objective: Objective  # with all passes, because names of signals depend on all of them
     length: float  # of the longest response allowed
@@ -39,12 +35,7 @@ class WorkerLoss:
     def __call__(
         self, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """verl's (loss, metrics) of one micro-batch.
-
-        Args:
-            model_output: "log_probs" and "entropy", nested over prompts and responses.
-            data: with `layout.credit_fields`; `batch_num_tokens` and `dp_size` are of the optimiser step.
-        """
+        """verl's (loss, metrics) of one micro-batch, whose `data` has `layout.credit_fields`."""
         mask = padded(data["response_mask"]).bool()
         logprob = no_padding_2_padding(model_output["log_probs"], data)
         ranks = data["dp_size"]

@@ -1,8 +1,7 @@
-"""The plug-in that verl loads in every process, through the entry-point group `verl.plugins`.
+"""The plug-in that verl loads in every process during its own import, through the entry-point group `verl.plugins`.
 
-verl loads it during its own import. Importing verl's trainer here would be circular and would cost each worker seconds,
-so each action waits until the module that it changes is imported. verl logs a plug-in's exceptions at DEBUG level only,
-so ours are printed.
+Each action waits until the module that it changes is imported. verl logs a plug-in's exceptions at DEBUG level only, so
+ours are printed.
 """
 
 # pyright: reportMissingImports=false
@@ -47,13 +46,9 @@ class _Guard:
     def __init__(self, config: Any) -> None:
         if config.algorithm.get("tokenpo") is not None:
             mode = config.trainer.v1.trainer_mode
-            asynchronous = (
-                ", and trains on responses that earlier policies have sampled, a part of a response each, while "
-                "tokenpo's trainer is verl's synchronous one"
-            )
             raise Unsupported(
                 f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's own trainer, which knows "
-                f"nothing of it{asynchronous * mode.endswith('_async')}: set trainer.v1.trainer_mode=tokenpo"
+                "nothing of it: set trainer.v1.trainer_mode=tokenpo, which is synchronous"
             )
         from . import registries
 
@@ -62,18 +57,11 @@ class _Guard:
         super().__init__(config)  # type: ignore[call-arg]
 
 
-def names() -> None:
-    from . import registries
-
-    registries.register()
-
-
 OTHERS = {
     "verl.trainer.main_ppo_v0": "trainer.use_v1=False starts verl's legacy trainer, which knows nothing of it: set "
     "trainer.use_v1=True",
-    "verl.experimental.separation.ray_trainer": "verl's one-step-off and fully asynchronous programs are made of its "
-    "legacy trainer, which keeps no entropy of the old policy and calls verl's own losses: start verl.trainer.main_ppo "
-    "with trainer.v1.trainer_mode=tokenpo",
+    "verl.experimental.separation.ray_trainer": "verl's one-step-off and fully asynchronous programs call verl's own "
+    "losses: start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo",
 }
 
 
@@ -84,7 +72,7 @@ def refuse(module: str) -> None:
 
 
 after_import("verl.trainer.ppo.v1", trainers)
-after_import("verl.trainer.ppo.core_algos", names)
+after_import("verl.trainer.ppo.core_algos", lambda: import_module(".registries", __package__).register())
 after_import("verl.experimental.agent_loop", functools.partial(import_module, ".temperature", __package__))  # our loop
 for other in OTHERS:
     after_import(other, functools.partial(refuse, other))

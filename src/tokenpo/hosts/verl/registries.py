@@ -2,8 +2,7 @@
 
     actor_rollout_ref.actor.policy_loss.loss_mode=tokenpo/cispo algorithm.adv_estimator=tokenpo/cispo
 
-verl gives such a loss advantages and log-probabilities, and an estimator rewards and groups. A method that reads more
-is refused; the message has the settings of our trainer.
+verl gives such a loss advantages and log-probabilities, and an estimator rewards and groups.
 """
 
 # pyright: reportMissingImports=false
@@ -90,11 +89,7 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of a micro-batch [N, T] and its metrics, as verl's own losses give them, with verl's denominators.
-
-    Raises:
-        Unsupported: as `fitting`; the method's aggregation is not verl's, or verl corrects for its sampler.
-    """
+    """The loss of a micro-batch [N, T] and its metrics, with verl's denominators; raises Unsupported like `fitting`."""
     objective = fitting(name)
     batch_info = {} if config is None else config.global_batch_info
     ignored = f"{name} in {HOST} would ignore the weights of {CORRECTION}: {_instead(objective)}"

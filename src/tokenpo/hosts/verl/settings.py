@@ -1,7 +1,4 @@
-"""The table of verl's settings that are refused, set, or allowed for some objectives. docs/verl.md lists all settings.
-
-`configure`, the table of docs/verl.md and the tests of refusals read it. It does not import verl.
-"""
+"""The table of verl's settings that are refused, set, or allowed for some objectives; does not import verl."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

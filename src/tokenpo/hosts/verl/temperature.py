@@ -1,9 +1,4 @@
-"""Passes the numbers of the adaptive temperature to the sampler.
-
-driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
-worker  -> the agent loop below moves it into sampling_params["extra_args"], flat numbers
-server  -> a logits processor applies it
-"""
+"""The agent loop that moves the adaptive temperature's numbers from a step's prompts into sampling_params."""
 
 # pyright: reportMissingImports=false
 import json
@@ -28,9 +23,8 @@ def use_loop(objective: Objective, batch: Any) -> None:
     for name in column(batch["agent_name"]):
         if name not in LOOPS:
             raise Unsupported(
-                f"{objective.name} adapts the temperature from token to token, and verl's agent loop {name}, which a "
-                f"row of the data names in its column agent_name, does not pass its statistics on: set it to {LOOP}, "
-                "or switch the adaptive temperature off with +algorithm.tokenpo.options.tau=0"
+                f"{objective.name} adapts the temperature from token to token, which verl's agent loop {name} in the "
+                f"data's column agent_name cannot: set it to {LOOP}, or +algorithm.tokenpo.options.tau=0"
             )
     tu.assign_non_tensor_data(batch, "agent_name", LOOP)
 

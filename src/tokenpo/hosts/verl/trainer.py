@@ -1,7 +1,6 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
-verl's update makes all optimiser steps of a rollout batch in one call to the workers. For objectives that first observe
-the policy over a whole step, or make several passes over a rollout batch, the driver calls the steps one by one.
+For objectives that observe the policy over a whole step, or make several passes, the driver calls steps one by one.
 """
 
 # pyright: reportMissingImports=false
@@ -200,7 +199,7 @@ class TokenPOTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if self.global_steps:
             resume(self.learner, checkpoint(self.config, self.global_steps, resumed=True) / FILE)
-        if (path := self.tokenpo.report) is None:
+        if self.tokenpo.keys.report is None:
             return
         config, keys, objective = self.config, self.tokenpo.keys, self.objective
         summary = {
@@ -211,7 +210,7 @@ class TokenPOTrainer(PPOTrainerSync):
             "verl": OmegaConf.to_container(config, resolve=True),
         }
         greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
-        self.tokenpo_record = Record(path, self.global_steps, summary, str(objective), greedy=greedy)
+        self.tokenpo_record = Record(Path(keys.report), self.global_steps, summary, str(objective), greedy=greedy)
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:

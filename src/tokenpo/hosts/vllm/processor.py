@@ -26,7 +26,7 @@ HOMES = ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_pr
 
 
 class Numbers:
-    """Gives each distinct heat (temperature rule with its numbers) an id from 1 on."""
+    """Gives each distinct heat, a temperature rule with its numbers, an id from 1 on."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = device
@@ -52,11 +52,7 @@ class Numbers:
 
 
 class V1Rows:
-    """Follows vLLM's persistent batch and scales the rows whose request carries a heat.
-
-    vLLM runs an argmax-invariant processor after the temperature: it sees the entropy at the base temperature, and the
-    remaining factor is T_t / T.
-    """
+    """Follows vLLM's persistent batch and scales the rows whose request carries a heat, by T_t / T."""
 
     def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
         self._device = device
@@ -148,8 +144,7 @@ def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> 
         return
     if not temperature > 0:
         raise TokenPOError(
-            f"a request to vLLM with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no "
-            "temperature to adapt, so give a temperature above 0 or leave the keys out"
+            f"a request with {PREFIX}* keys has temperature {temperature:g}: set it above 0, or leave the keys out"
         )
     if min_p:
         raise TokenPOError(
@@ -173,15 +168,10 @@ def _bases() -> tuple[type, ...]:
 
 
 class AdaptiveTemperatureProcessor(*_bases()):
-    """Applies the adaptive temperature in vLLM.
-
-    V1's runner creates it with (config, device, is_pin_memory), V2's with (config, request states).
-
-    Raises:
-        Unsupported: vLLM would report log-probabilities of another distribution.
-    """
+    """Applies the adaptive temperature in vLLM; Unsupported if it would report log-probabilities of another one."""
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
+        # V1's runner gives (device, is_pin_memory), V2's its request states.
         require_processed(vllm_config)
         self.chosen: Any = (V1Rows if len(runner) == 2 else V2Slots)(*runner)
 
