@@ -51,31 +51,6 @@ def test_not_scaled_it_is_dr_grpos(seed: int) -> None:
     np.testing.assert_allclose(ours("dr_grpo", sample)[1], _advantage(sample, scale_rewards="none"), rtol=1e-10)
 
 
-def test_dr_grpo_is_scaled_by_the_group_in_trl_until_told_otherwise() -> None:
-    """Its loss type is the denominator only; the advantage is a setting of its own, by default "group"."""
-    sample = _batch(0)
-    np.testing.assert_array_equal(_advantage(sample, loss_type="dr_grpo"), _advantage(sample))
-
-
-@seeds
-def test_scaled_by_the_batch_it_is_dr_grpos_over_one_deviation(seed: int) -> None:
-    """No method of ours takes the deviation of the whole batch; the gradient differs by that one number."""
-    sample = _batch(seed)
-    one = sample.reward.std(ddof=1) + 1e-4
-    np.testing.assert_allclose(ours("dr_grpo", sample)[1] / one, _advantage(sample, scale_rewards="batch"), rtol=1e-10)
-
-
-def test_equal_rewards_leave_rounding_over_1e_4_in_trl_and_nothing_in_ours() -> None:
-    """In float32, in which TRL keeps rewards, the mean of eight times 0.7 is not 0.7: a group that teaches nothing
-    pushes all of its rollouts one way."""
-    sample = _batch(0).rows(np.arange(16))
-    sample = sample.but(reward=np.full(16, 0.7, np.float32), group=np.repeat([1, 2], 8))
-    theirs = rollouts(sample, num_generations=8)["advantages"]
-    assert (np.abs(theirs) > 1e-4).all() and (np.abs(theirs) < 1e-3).all()
-    assert len(set(theirs)) == 1
-    assert not ours("grpo", sample)[1].any()
-
-
 @seeds
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.0, 0.5, -2.0)])
 def test_several_rewards_each_normalised_are_gdpos(weights: tuple[float, ...], seed: int) -> None:
@@ -124,14 +99,3 @@ def test_the_default_correction_drops_whole_responses_beyond_3() -> None:
     weight = run(preset, sample).terms["weight"]
     np.testing.assert_allclose(weight[sample.mask], (correction[:, None] * sample.mask)[sample.mask], rtol=1e-10)
     assert GRPOConfig.__dataclass_fields__["vllm_importance_sampling_correction"].default is True
-
-
-def test_a_token_that_vllm_could_not_score_has_ratio_1_in_trl_and_is_refused_by_ours() -> None:
-    sample = _batch(0)
-    unknown = sample.rollout_logprob.copy()
-    unknown[0, 0] = np.nan
-    sample = sample.but(rollout_logprob=unknown)
-    how = {"use_vllm": True, "vllm_importance_sampling_mode": "token_truncate"}
-    assert rollouts(sample, num_generations=G, **how)["importance_sampling_ratio"][0, 0] == 1.0
-    with pytest.raises(tokenpo.TokenPOError, match="rollout_logprob"):
-        run(tokenpo.method("dppo_tv"), sample)

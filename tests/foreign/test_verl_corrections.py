@@ -1,7 +1,6 @@
 """Our corrections for the policy that sampled against verl's own functions: weights, what is rejected, whole losses."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tokenpo
 from foreign_support import need, ours
 from foreign_support.verl_losses import MISSING
 from foreign_support.verl_losses import loss as _verl
-from oracle_support import Sample, close, of, ragged, run
+from oracle_support import Sample, close, ragged, run
 from tokenpo.core.parts import (
     K2,
     K3,
@@ -173,38 +172,6 @@ def test_presets(name: str, leaves: bool, seed: int) -> None:
         assert (mask.sum() < sample.mask.sum()) == rejects
     close(got, theirs)
     assert np.count_nonzero(got.gradient) > 3
-
-
-def test_the_short_names_are_verls_presets() -> None:
-    same = {
-        "tis": "decoupled_token_is",
-        "seq_tis": "decoupled_seq_is",
-        "icepop": "decoupled_token_icepop",
-        "seq_mis": "decoupled_seq_is_rs",
-        "mis_geo": "decoupled_geo_rs",
-        "mis_k3": "decoupled_k3_rs",
-        "bypass": "bypass_ppo_clip",
-    }
-    for short, long in same.items():
-        assert PRESETS[short] == PRESETS[long]
-
-
-def test_verl_holds_the_sum_of_a_responses_log_ratios_at_20_when_it_weighs_and_not_when_it_rejects() -> None:
-    """As ours do: 30 tokens, each e times likelier: the weight is e²⁰, and a bound of e²⁵ rejects e³⁰."""
-    one = np.ones((1, 30))
-    sample = of(one, [0], [0], old_logprob=-1 * one, rollout_logprob=-2 * one, logprob=-1 * one)
-    theirs, mask = _theirs(
-        sample,
-        rollout_is="sequence",
-        rollout_is_threshold=1e300,
-        rollout_rs="seq_sum_k1",
-        rollout_rs_threshold=f"{math.exp(-25)}_{math.exp(25)}",
-    )
-    got = _ours(sample, RolloutCorrection(sequence=True, cap=math.inf))
-    np.testing.assert_allclose(got[0, 0], np.exp(20), rtol=1e-12)
-    np.testing.assert_allclose(theirs[0, 0], np.exp(20), rtol=1e-12)
-    assert not mask.any()
-    assert not _ours(sample, Rejection((Criterion(Total(), math.exp(-25), math.exp(25)),))).any()
 
 
 # verl's own settings --------------------------------------------------------------------------------------------

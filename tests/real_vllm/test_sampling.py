@@ -100,11 +100,3 @@ def moments(log_p: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the sum of `ratio` [t, V] over tokens drawn from `log_p` [t, V]."""
     mean = (log_p.exp() * ratio).sum(-1)
     return mean.sum(), ((log_p.exp() * ratio**2).sum(-1) - mean**2).sum()
-
-
-def test_the_script_of_what_it_costs_runs(site: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "vllm_processor.py"
-    said = cpu.run_script(
-        str(script), site, *["--vocabulary", "259", "--rows", "2", "--new-tokens", "2", "--rounds", "1"]
-    )
-    assert "vocabulary 259, 2 requests of 2 tokens: " in said and "ratio" in said

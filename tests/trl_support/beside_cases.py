@@ -1,8 +1,8 @@
-"""The runs of `beside_run.py`: micro-batches of ours whose loss is evaluated in a second way."""
+"""The runs of `beside_run.py`: micro-batches of ours whose loss TRL evaluates too."""
 
 from typing import Any
 
-from .beside import case, schedule
+from .beside import schedule
 
 # Two micro-batches of an update, four updates on the same rollout batch.
 SCHEDULE = schedule(4, 2, iterations=4, max_steps=4)
@@ -26,7 +26,7 @@ ENDS = [3, 174]
 def _trls(name: str, theirs: dict[str, Any], method: str = "grpo", **settings: Any) -> dict[str, Any]:
     """Ours beside TRL's own loss. Keywords are our settings, but for `options`, `schedule`, `ends` and `served`."""
     given = {key: settings.pop(key) for key in ("options", "rewards", "schedule", "ends", "served") if key in settings}
-    usual = {"options": {}, "rewards": ["sums"], "schedule": SCHEDULE, "family": "tied"}
+    usual = {"options": {}, "rewards": ["sums"], "schedule": SCHEDULE}
     return {**usual, **given, "name": f"trls-{name}", "method": method, "theirs": theirs, "settings": settings}
 
 
@@ -57,35 +57,3 @@ TRLS_TWO = [
 # The fields that these cases set; `frozen_run.built` gives the size of a group, its longest response and weights.
 SHOWN = {name for case in TRLS for name in (*case["settings"], *case["schedule"])}
 SHOWN |= {"num_generations", "max_completion_length", "reward_weights"}
-
-_TWICE = schedule(4, 2, iterations=2)
-_SINGLE = schedule(1, 4, chunks=8)
-_ALONE = schedule(1, 1, chunks=8)
-# Groups of four split over two ranks with three rows each.
-_PARTS = schedule(3, 1, chunks=2)
-_ANALYTIC = {"decreasing": "analytic"}
-
-
-def _heads(name: str, plan: dict[str, int] = _TWICE, rewards: str = "sums", **more: Any) -> dict[str, Any]:
-    """The loss in the head beside the same by TRL's own pass; the method is the first word of the name."""
-    method, _, _ = name.partition("-")
-    return {**case(method, "", plan, [rewards]), "name": f"heads-{name}", "family": "tied", **more}
-
-
-HEADS = [
-    *map(_heads, ("grpo", "gspo", "tepo", "hapo", "kl_cov", "lopti")),
-    _heads("tepo-analytic", options=_ANALYTIC),
-    _heads("tepo-warm", options=_ANALYTIC, settings={"temperature": 1.3}),
-    _heads("clip_cov-untied", family="untied"),
-    _heads("tepo-lora", lora=True),
-    _heads("gspo-lora-untied", family="untied", lora=True),
-    _heads("grpo-unscored", _SINGLE, "seldom"),
-    _heads("grpo-bf16", bf16=True),
-]
-HEADS_TWO = [
-    _heads("kl_cov", _PARTS),
-    _heads("gtpo-untied", _PARTS, family="untied"),
-    _heads("tepo-lora", _PARTS, lora=True),
-    # With checkpoints DDP waits for the gradient of every parameter, without a token too.
-    _heads("grpo-checkpointed-unscored", _ALONE, "seldom", family="untied", checkpointing=True),
-]

@@ -1,13 +1,11 @@
-"""Trains with TRL on frozen rollouts and evaluates every micro-batch in two ways.
+"""Trains with TRL on frozen rollouts and evaluates every micro-batch by TRL's own loss too, at the same rows, weights
+and advantages.
 
     beside_run.py CASES.json OUT
 
-A case with settings of TRL's under `theirs` compares ours with TRL's own loss, at the same rows, weights and
-advantages; any other the loss in the model's head with that by TRL's own pass. Every case makes OUT/NAME-rankR.json:
-one record of each micro-batch.
+Every case makes OUT/NAME-rankR.json: one record of each micro-batch.
 """
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,7 +16,7 @@ import torch
 from trl import GRPOTrainer
 
 from tokenpo.hosts.trl import TokenPOConfig
-from tokenpo.hosts.trl.forward import ROW, MicroLoss, by_policy, in_head
+from tokenpo.hosts.trl.forward import ROW, by_policy, in_head
 from tokenpo.hosts.trl.objective import chosen
 from trl_support import frozen, leave
 from trl_support.frozen_run import Tapped, built
@@ -27,25 +25,34 @@ THEIRS = "theirs_"
 reported = frozen.reported
 
 
+def distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
+    """Norm of the difference, and of the second."""
+    left, right = torch.cat([x.flatten() for x in a]), torch.cat([x.flatten() for x in b])
+    return [float((left - right).norm()), float(right.norm())]
+
+
 class Beside(Tapped):
-    """Before a micro-batch is learned from: the loss in the head and that of TRL's own pass."""
+    """Before a micro-batch is learned from: TRL's own loss and ours."""
 
     records: list[dict[str, Any]]
 
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        """Our inputs, and TRL's of the same rollouts."""
+        found = super()._generate_and_score_completions(inputs)
+        self.batches -= 1
+        theirs = GRPOTrainer._generate_and_score_completions(self, inputs)
+        return found | {f"{THEIRS}{name}": x for name, x in theirs.items()}
+
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        metrics = self._metrics["train"]
+        before = {name: len(values) for name, values in metrics.items()}
         if self.model.training:
             self.records.append(self.record(model, inputs))
-        return super()._compute_loss(model, inputs)
-
-    def record(self, model: Any, inputs: Any) -> dict[str, Any]:
-        update, forward = self.current.update_of(model, inputs), self.forward_passes
-        one = in_head(forward, model, inputs, update)
-        first = self.gradient(one.value)
-        other = by_policy(dataclasses.replace(forward, in_head=False), model, inputs, update)
-        if other.batch is not None:
-            other.batch.policy.logprob.retain_grad()
-        second = self.gradient(other.value)
-        return compared(one, other) | {"gradient": distance(first, second)}
+        loss = super()._compute_loss(model, inputs)
+        grown = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
+        # TRL's own number, then ours.
+        self.records[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
+        return loss
 
     def gradient(self, value: torch.Tensor) -> list[torch.Tensor]:
         """Of one loss alone, through DDP where there is one; accumulated gradients stay."""
@@ -58,50 +65,6 @@ class Beside(Tapped):
         for x, grad in zip(leaves, held, strict=True):
             x.grad = grad
         return found
-
-
-def compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
-    if one.batch is None or other.batch is None or one.loss is None or other.loss is None:
-        return {"tokens": 0, "loss": [float(one.value), float(other.value)]}
-    mask = one.batch.mask
-    pulls = [part.batch.policy.logprob.grad[mask] for part in (one, other)]
-    # Without the bounds of the ratio, which depend on no policy and may be infinite.
-    names = sorted(set(one.loss.terms) - {"low", "high"})
-    terms = [torch.stack([part.loss.terms[name][mask] for name in names]) for part in (one, other)]
-    return {
-        "tokens": int(mask.sum()),
-        "loss": [float(one.loss.value), float(other.loss.value)],
-        "pull": distance([pulls[0]], [pulls[1]]),
-        "entropy": distance([one.entropy[mask]], [other.entropy[mask]]),
-        "terms": distance([terms[0]], [terms[1]]),
-        "ratio_is_one": float((one.loss.terms["ratio"][mask] == 1).float().mean()),
-    }
-
-
-def distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
-    """Norm of the difference, and of the second."""
-    left, right = torch.cat([x.flatten() for x in a]), torch.cat([x.flatten() for x in b])
-    return [float((left - right).norm()), float(right.norm())]
-
-
-class BesideTrl(Beside):
-    """Before a micro-batch is learned from: TRL's own loss and ours."""
-
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Our inputs, and TRL's of the same rollouts."""
-        found = super()._generate_and_score_completions(inputs)
-        self.batches -= 1
-        theirs = GRPOTrainer._generate_and_score_completions(self, inputs)
-        return found | {f"{THEIRS}{name}": x for name, x in theirs.items()}
-
-    def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        metrics = self._metrics["train"]
-        before = {name: len(values) for name, values in metrics.items()}
-        loss = super()._compute_loss(model, inputs)
-        grown = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
-        # TRL's own number, then ours.
-        self.records[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
-        return loss
 
     def record(self, model: Any, inputs: Any) -> dict[str, Any]:
         update = self.current.update_of(model, inputs)
@@ -144,27 +107,13 @@ def near(batch: int, row: int) -> list[float]:
     return [x - 1.5 for x in reported(batch, row)]
 
 
-def heads(case: dict[str, Any], out: Path) -> Beside:
-    more = {}
-    if case.get("lora"):
-        from peft import LoraConfig
-
-        # Both of its factors begin at random, so that both have a gradient.
-        more["peft_config"] = LoraConfig(
-            r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False
-        )
-    trainer = built(Beside, case["model"], case, out / case["name"], **more)
-    assert trainer.forward_passes.in_head
-    return trainer
-
-
-def trls(case: dict[str, Any], out: Path) -> BesideTrl:
+def trls(case: dict[str, Any], out: Path) -> Beside:
     more: dict[str, Any] = {}
     if case.get("served"):
         # TRL would start vLLM; here the rollout_func reports in its place.
         settings = TokenPOConfig("unused", use_cpu=True, bf16=False, use_vllm=True, **case["settings"])
         more["method"] = chosen(settings, case["method"])
-    trainer = built(BesideTrl, case["model"], case, out / case["name"], **more)
+    trainer = built(Beside, case["model"], case, out / case["name"], **more)
     if case.get("served"):
         trainer.use_vllm, trainer._last_loaded_step = True, 0
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -181,9 +130,9 @@ def trls(case: dict[str, Any], out: Path) -> BesideTrl:
 
 if __name__ == "__main__":
     out = Path(sys.argv[2])
+    frozen.reported = near
     for case in json.loads(Path(sys.argv[1]).read_text()):
-        frozen.reported = near if "theirs" in case else reported
-        trainer = (trls if "theirs" in case else heads)(case, out)
+        trainer = trls(case, out)
         trainer.records = []
         trainer.train()
         rank = trainer.accelerator.process_index

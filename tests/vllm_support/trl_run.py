@@ -19,9 +19,12 @@ from trl.generation import vllm_generation as home
 
 from tokenpo.hosts.trl import TokenPOTrainer
 from trl_support.real_run import drawing, refused
-from trl_support.served_run import HAPO
 from trl_support.small import config, even, prompts
 
+HAPO = {
+    "method": "hapo", "method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": 4, "temperature": 1.2,
+    "use_vllm": True, "vllm_importance_sampling_correction": False,
+}  # fmt: skip
 ENGINE = {"vllm_max_model_length": 64, "vllm_gpu_memory_utilization": 0.3}
 
 

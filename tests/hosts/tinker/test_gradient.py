@@ -6,7 +6,6 @@ import pytest
 import torch
 from tinker import Datum, TensorData
 
-from run_views import numbers
 from tinker_support import MODEL, Cloud, Service, train
 from tinker_support.server import Weights
 from tokenpo.base.errors import Unsupported
@@ -97,9 +96,3 @@ def test_the_service_is_probed_on_request_and_another_server_always(
     server = kind.open(Plan(small(tinker={"base_url": address})))
     server.start(None, Progress())
     assert ("backward" in cloud.requests) == asked and server.trainer.loss == CROSS_ENTROPY
-
-
-def test_the_probe_moves_neither_the_weights_nor_the_optimiser_of_a_run(small, cloud: Cloud) -> None:
-    probed = numbers(train(small(tinker={"base_url": "http://elsewhere"})).directory)
-    bare = numbers(train(small(output={"dir": small().output.dir + "-again"})).directory)
-    assert bare == probed

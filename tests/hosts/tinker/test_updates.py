@@ -151,17 +151,6 @@ def test_a_held_kl_is_the_embedded_engines(stop: float, batch: Experience) -> No
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
-def test_the_split_into_requests_changes_rounding_alone(batch: Experience) -> None:
-    made = []
-    for chunk in (1, 64):
-        trainer = service_trainer("grpo", cloud := Cloud(ASSETS, chunk=chunk, dtype="float64"))
-        trainer.train(batch.rollouts, batch.kept.prompts, minibatches=2)
-        made.append((trainer.client.weights.parameters, cloud.requests))
-    assert len(made[0][1]) > len(made[1][1]) and made[1][1] == ["forward", "backward", "step"] * 2
-    for one, other in zip(made[0][0], made[1][0], strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
-
-
 def test_a_batch_without_advantage_is_a_step_of_no_gradient(batch: Experience) -> None:
     """As in the embedded engine, where the optimiser's step is made with zeros; the server sees one row."""
     seen = Seen()
@@ -207,17 +196,6 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_server(batch: Experienc
         trainer.train(batch.rollouts, batch.kept.prompts)
     step = trainer.train(batch.rollouts, batch.kept.prompts, skip=True)
     assert "step" not in cloud.requests and len(step.statistics.skipped) == 1 and trainer.learner.updates == 1
-
-
-def test_a_server_that_fails_is_one_sentence(batch: Experience, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = service_trainer("grpo", Cloud(ASSETS))
-
-    def fail(*_):
-        raise RuntimeError("the disk is on fire\nand so on")
-
-    monkeypatch.setattr(trainer.client.weights, "forward_backward", fail)
-    with pytest.raises(TokenPOError, match="the Tinker server failed in an update: the disk is on fire; once"):
-        trainer.train(batch.rollouts, batch.kept.prompts)
 
 
 def response(*rows: tuple[list[int], list[float] | None]) -> SampleResponse:

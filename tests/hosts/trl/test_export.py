@@ -91,12 +91,3 @@ def test_without_old_log_probs_the_current_ones_are_asked_for(tmp_path):
     found = exported(sample, tmp_path, made, logprobs=old)
     assert not found.moved
     assert torch.equal(found.rollouts.old_logprob, old * found.rollouts.mask)
-
-
-def test_groups_may_be_given(tmp_path):
-    """Where two groups happen to have the same prompt."""
-    sample, made = batch(), generated(batch())
-    made["prompt_ids"] = torch.ones_like(made["prompt_ids"])
-    assert exported(sample, tmp_path, made).rollouts.group.unique().tolist() == [0]
-    found = exported(sample, tmp_path, made, groups=sample.group.tolist())
-    assert found.rollouts.group.tolist() == sample.group.tolist()

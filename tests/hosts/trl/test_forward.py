@@ -1,15 +1,12 @@
 """Which models and settings have their head left to us, and that a model is itself again afterwards. Imports TRL."""
 
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from torch import nn
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -45,31 +42,6 @@ def adapted(model: Any, *targets: str, **more: Any) -> Any:
     return peft.get_peft_model(model, peft.LoraConfig(target_modules=[*targets], task_type="CAUSAL_LM", **more))
 
 
-def own_forward() -> Any:
-    """As under TRL's cast_lm_head_to_fp32: the very same numbers here, others under autocast."""
-    model = qwen()
-    model.lm_head.forward = lambda hidden: nn.functional.linear(hidden.float(), model.lm_head.weight.float())
-    return model
-
-
-def quantised() -> Any:
-    model = untied()
-    model.lm_head.weight = type("Quantised", (nn.Parameter,), {})(model.lm_head.weight.detach())
-    return model
-
-
-def on_two_devices() -> Any:
-    model = qwen()
-    model.model.norm = model.model.norm.to("meta")
-    return model
-
-
-def sees_more_than_text() -> Any:
-    model = qwen()
-    model.config.get_text_config = lambda *_, **__: Qwen3Config(**SMALL)
-    return model
-
-
 def trainer(model: Any, kind: str = "NO", precision: str = "no", **args: Any) -> Any:
     """As much of a trainer as is read."""
     accelerator = SimpleNamespace(
@@ -98,15 +70,11 @@ OTHERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "one trained beside an adapter": (lambda: adapted(untied(), "q_proj", modules_to_save=["lm_head"]), {}),
     "a soft cap": (lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, **GROUPED, final_logit_softcapping=30.0)), {}),
     "a scale": (lambda: CohereForCausalLM(CohereConfig(**SMALL, logit_scale=0.25)), {}),
-    "a forward of its own": (own_forward, {}),
     "FSDP": (qwen, {"kind": "FSDP"}),
     "DeepSpeed": (qwen, {"kind": "DEEPSPEED"}),
     "float16": (qwen, {"precision": "fp16"}),
     "float16 weights": (lambda: qwen().half(), {}),
     "compiled": (qwen, {"torch_compile": True}),
-    "quantised": (quantised, {}),
-    "two devices": (on_two_devices, {}),
-    "more than text": (sees_more_than_text, {}),
     "not measured on a GPU": (qwen, {"device": "cuda"}),
     "switched off": (qwen, {"fused_objective": False}),
 }
@@ -139,13 +107,3 @@ def test_hidden_states_are_those_before_each_token_and_the_model_is_itself_again
     head_work(trainer(model), model, inputs, lambda hidden, head: None)
     assert vars(model)["forward"] is patched
     torch.testing.assert_close(model(input_ids=ids).logits, expected)
-
-
-def test_the_benchmark_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
-    script = importlib.import_module("trl_head")
-    line = "--vocabulary 40 --hidden 16 --rows 8 --length 4 --rounds 1"
-    script.main(line.split())
-    script.main([*line.split(), "--memory"])
-    printed = capsys.readouterr().out
-    assert "TRL's pass / in the head" in printed and printed.count(" MB") == 2

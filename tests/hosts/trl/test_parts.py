@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import re
 import sys
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Any
 import pytest
 import torch
 from trl import TrlParser  # pyright: ignore
+from trl.generation import vllm_generation as home  # pyright: ignore
 
 import tokenpo
 from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
+from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, check_import
 from tokenpo.hosts.trl.objective import chosen, with_reference
+from tokenpo.hosts.trl.records import judging
 from tokenpo.hosts.trl.rollout_batch import stacked
-from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw
+from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw, with_vllm
 from tokenpo.hosts.trl.updates import Cycle
 from trl_support.small import LORA, config, dropped, even, heard, prompts
 
@@ -87,6 +91,27 @@ def test_evaluations_and_vllms_first_batch_are_drawn_at_the_base_temperature() -
     known = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
     assert kind(False, False, known) is kind(True, False, known) is kind(True, True, {}) is Temperature
     assert (kind(False, True, known), kind(True, True, known)) == (Generated, Served)
+
+
+@pytest.mark.parametrize(("half", "method"), [(False, "hapo"), (True, "grpo")])
+def test_trls_own_vllm_gets_our_processor_and_the_trainers_precision(half: bool, method: str, monkeypatch) -> None:
+    """TRL leaves the type to vLLM, which takes half precision; afterwards TRL has its own engine back."""
+    monkeypatch.setattr(home, "LLM", made := lambda **named: named, raising=False)
+    given = args(use_vllm=True, vllm_mode="colocate", bf16=half)
+    trainer = SimpleNamespace(model=SimpleNamespace(dtype=torch.float32))
+    with with_vllm(trainer, tokenpo.method(method), given):
+        named = home.LLM(model="a")
+    adapted = {} if half else {"logits_processors": [PROCESSOR], "dtype": "float32"}
+    assert named == {"model": "a", **adapted} and home.LLM is made
+
+
+def test_every_request_to_vllm_carries_the_numbers() -> None:
+    numbers = {"tokenpo_tau": 0.4}
+    for mode, key in (("colocate", "extra_args"), ("server", "vllm_xargs")):
+        generation = SimpleNamespace(mode=mode, generation_kwargs={key: {"mine": 1}})
+        with Served(SimpleNamespace(vllm_generation=generation), 1.0, None, numbers).sampling():
+            assert generation.generation_kwargs == {key: {"mine": 1, **numbers}}
+        assert generation.generation_kwargs == {key: {"mine": 1}}
 
 
 @pytest.mark.parametrize(
@@ -196,3 +221,22 @@ def test_disable_dropout_lets_an_adapter_with_dropout_train(model_dir: Path, tmp
     """That it is refused otherwise is in test_refusals.py: at first no ratio shows it, because LoRA's B is 0."""
     given = {"train_dataset": prompts(), "peft_config": LORA}
     TokenPOTrainer(str(model_dir), even, config(tmp_path, disable_dropout=True), **given)
+
+
+BINARY, GRADED = [0.0, 1.0, math.nan], [0.1, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "judge"),
+    [
+        ({"formatted": BINARY, "correct": BINARY}, 1),  # examples/trl_gsm8k.py has both
+        ({"accuracy_reward": BINARY, "formatted": GRADED}, 0),
+        ({"correct": BINARY, "accuracy": GRADED}, 1),
+        ({"anything": BINARY}, 0),
+        ({"anything": GRADED}, None),
+        ({"correct": GRADED, "formatted": BINARY}, None),
+        ({"correct": [1.0, -1.0, 1.0]}, None),
+    ],
+)
+def test_the_function_that_judges(columns, judge):
+    assert judging([*columns], torch.tensor([*columns.values()]).T) == judge

@@ -2,10 +2,8 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from datasets import Dataset
 from PIL import Image
@@ -20,41 +18,9 @@ from transformers import (
 )
 
 from run_views import lines
-from tokenpo.base.errors import TokenPOError
 from tokenpo.hosts.trl import TokenPOTrainer
-from tokenpo.hosts.trl.rollout_batch import over_ranks, plain
 from tokenpo.train.models.directory import ASSETS
 from trl_support.small import config, even
-
-
-def asked(colour: str, width: int = 8) -> list[dict[str, Any]]:
-    """As TRL puts a picture into the messages of a row."""
-    image = Image.new("RGB", (width, 4), colour)
-    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "Which?"}]}]
-
-
-def rows(prompts: list[Any]) -> dict[str, torch.Tensor]:
-    """Rows in groups of two."""
-    trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1), reward_weights=torch.ones(1))
-    mask = torch.ones(len(prompts), 1, dtype=torch.bool)
-    local = {"mask": mask, "old_logprob": -mask.float(), "token_ids": mask.long()}
-    return over_ranks(trainer, local, mask.float(), prompts, 2)
-
-
-def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
-    assert len(rows([asked("red"), asked("red"), asked("blue"), asked("blue")])["reward"]) == 4
-    for other in (asked("blue"), asked("red", width=16), "Which?"):
-        with pytest.raises(TokenPOError, match="not groups of 2 that answer one prompt each"):
-            rows([asked("red"), other])
-
-
-def test_a_prompt_in_a_record_names_its_pictures() -> None:
-    """Text and messages stay as they are."""
-    image, text = json.loads(json.dumps(plain(asked("red"))))[0]["content"]
-    assert image["image"].startswith("<image 8x4 RGB ") and text == {"type": "text", "text": "Which?"}
-    for prompt in ("2+2=", [{"role": "user", "content": "2+2=", "tool_calls": None, "weight": 0.5}]):
-        assert plain(prompt) == prompt
-
 
 TEMPLATE = """{% for message in messages %}{% for part in message.content %}\
 {{ "<image>" if part.type == "image" else part.text }}{% endfor %}{% endfor %}"""

@@ -105,19 +105,6 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
     assert len(kl) == 30 and sum(kl[-3:]) < 0.95 * sum(kl[:3])
 
 
-def test_an_evaluation_compares_whole_distributions_too(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
-    trainer = TokenPOTrainer(
-        str(model_dir),
-        even,
-        config(tmp_path, per_device_eval_batch_size=4),
-        train_dataset=prompts(),
-        eval_dataset=prompts(),
-        method="gkd",
-        teacher_model=str(teacher_dir),
-    )
-    assert trainer.evaluate()["eval_loss"] > 0.1
-
-
 def test_a_teacher_that_cannot_teach_is_refused(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     def ask(method: str, teacher: Any = str(teacher_dir)) -> None:
         given = {"train_dataset": prompts(), "method": method, "teacher_model": teacher}

@@ -13,7 +13,6 @@ from transformers import AutoTokenizer
 
 from foreign_support import need
 from run_views import lines
-from tokenpo.base.errors import TokenPOError
 from tokenpo.hosts.trl import TokenPOTrainer
 from tokenpo.records import read
 from tokenpo.train.models import load
@@ -72,21 +71,6 @@ class Desk:
 
 
 Desk.calculator.__doc__ = calculator.__doc__
-
-
-class Teller(Desk):
-    """An environment that gives the prompts, each once for the rows of a group if `size` is 4."""
-
-    given, size = 0, 4
-
-    def reset(self, **columns: Any) -> str:
-        problem = TASK.problems("train", 0, 64)[type(self).given // self.size]
-        type(self).given += 1
-        return problem.prompt
-
-
-class Changing(Teller):
-    size = 1
 
 
 def called(completions: list, **columns: Any) -> list[float]:
@@ -159,17 +143,3 @@ def test_a_run_with_tools(method: str, given: dict, player: Path, tmp_path: Path
     metrics = lines(tmp_path / "tokenpo")
     assert metrics[0]["ratio_max"] > 1 > metrics[0]["ratio_min"]
     assert {"rewards/called", "rewards/right"} <= metrics[0].keys()
-
-
-def _told(player: Path, out: Path, desk: type[Teller]) -> None:
-    """A data set without prompts, of the environments' names alone."""
-    args = config(out, method="grpo", max_completion_length=12, max_steps=1)
-    rows = Dataset.from_dict({"environment": ["desk"] * 8})
-    TokenPOTrainer(str(player), called, args, train_dataset=rows, environment_factory={"desk": desk}).train()
-
-
-def test_an_environment_gives_the_prompts(player: Path, tmp_path: Path) -> None:
-    _told(player, tmp_path, Teller)
-    assert lines(tmp_path / "tokenpo")[0]["step"] == 1
-    with pytest.raises(TokenPOError, match=r"not groups of 4 .* let the environment's reset\(\) give"):
-        _told(player, tmp_path / "changing", Changing)

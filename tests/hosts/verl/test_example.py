@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from omegaconf import OmegaConf
-from transformers import AutoTokenizer
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
-from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
 
-import verl_driver
 from hosts.verl.support import run
 from hosts.verl.support.composed import of_command
 from tokenpo.hosts.verl.configure import configure
-from tokenpo.train.models import locate
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "verl_gsm8k.py"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -64,30 +59,8 @@ def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files:
         assert isinstance(omega_conf_to_dataclass(section), kind)
 
 
-def test_verl_reads_its_rows(example: dict[str, Any], files: list[Path]) -> None:
-    config = OmegaConf.create({"max_prompt_length": 512, "filter_overlong_prompts": False})
-    data = RLHFDataset([str(files[1])], AutoTokenizer.from_pretrained(locate("tiny")), config)
-    rows = [data[place] for place in range(len(data))]
-    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
-    assert rows[1]["raw_prompt"][0]["content"].startswith("1+2*1-2= Reason")
-    assert [row["reward_model"]["ground_truth"] for row in rows] == ["1", "1", "1", "1"]
-
-
 @pytest.mark.parametrize(
     ("text", "score"), [("so 5\n#### 1,008", 1.0), ("#1008", 1.0), ("#1008 #9", 0.0), ("1008", 0.0)]
 )
 def test_its_reward_is_the_last_number_behind_a_hash(text: str, score: float, example: dict[str, Any]) -> None:
     assert example["compute_score"]("gsm8k", text, "1008") == score
-
-
-def test_it_measures_what_the_driver_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    """16 responses of 64 tokens: mask (8 bytes), score and log-prob (4 each) come in, two advantages go back."""
-    verl_driver.main(["--responses", "16", "--tokens", "64", "--method", "grpo", "--alone"])
-    printed = capsys.readouterr().out
-    assert printed.startswith("grpo") and "0.0 M tokens" in printed and "at most" in printed
-    fields = verl_driver.batch(["response_mask", "rm_scores", "old_log_probs"], torch.tensor([3, 1]), None)
-    assert {name: x.values().nbytes for name, x in fields.items() if name != "uid"} == {
-        "response_mask": 32,
-        "rm_scores": 16,
-        "old_log_probs": 16,
-    }

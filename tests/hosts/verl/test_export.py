@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 import torch
 from verl import DataProto
-from verl.trainer.ppo import core_algos as core
 from verl.utils import tensordict_utils as tensordicts
 from verl.workers.utils import padding
 
-import tokenpo
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, NotFinite
 from tokenpo.hosts.verl.export import from_batch
-from tokenpo.lab.explain.push import push_of
 from tokenpo.records import read, step_file, write_lines
 
 
@@ -88,23 +85,6 @@ def test_the_version_is_that_of_the_weights_that_sampled(tmp_path):
     batch.non_tensor_batch["max_global_steps"] = np.array([*steps[:-1], 9], dtype=object)
     assert exported(tmp_path / "two", batch).rollouts.version is None
     assert exported(tmp_path / "none", padded(sample)).rollouts.version is None
-
-
-def test_our_credit_is_verls_advantage(tmp_path):
-    """verl's grpo without its deviation is Dr. GRPO's advantage; a group of one is where they part."""
-    sample = ragged(2).alive()
-    kept = [g for g in np.unique(sample.group) if (sample.group == g).sum() > 1]
-    sample = sample.rows(np.flatnonzero(np.isin(sample.group, kept)))
-    found = exported(tmp_path, padded(sample))
-    theirs, _ = core.compute_grpo_outcome_advantage(
-        fields(sample)["token_level_scores"],
-        torch.tensor(sample.mask),
-        np.array(uids(sample)),
-        norm_adv_by_std_in_grpo=False,
-    )
-    ours = push_of("x", tokenpo.method("dr_grpo"), found).advantage
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-    assert theirs.abs().max() > 0.1
 
 
 def test_what_is_not_there_is_named():

@@ -55,24 +55,6 @@ def test_an_entropy_bonus_reaches_the_engines_entropies() -> None:
     compare(objective, *SPLITS[1])
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_in_single_precision(name: str) -> None:
-    """As in a run: the loss to 1e-6 and the gradient to 1e-5 of the same in float64."""
-    sample, objective = batches.both(seed=3, padding=(0, 5)), batches.method(name)
-    expected = batches.directly(sample, objective)
-    fields = {k: v.float() if v.is_floating_point() else v for k, v in sample.data.items() if k != "uid"}
-    single = dataclasses.replace(
-        sample,
-        data=sample.data.copy().update(fields),
-        logprob=[row.detach().float().requires_grad_() for row in sample.logprob],
-        entropy=[row.detach().float().requires_grad_() for row in sample.entropy],
-    )
-    ((value, _),) = batches.through_verl(single, objective, ranks=2, micro=3)
-    assert value == pytest.approx(float(expected.loss.value), rel=1e-5, abs=1e-6)
-    scale = float(expected.gradient.abs().max())
-    torch.testing.assert_close(batches.gradient(single), expected.gradient, rtol=1e-5, atol=1e-5 * scale)
-
-
 def whole_batch(sample: batches.Both, objective: tokenpo.Objective) -> tokenpo.Batch:
     rollouts, policy = sample.inputs.values()
     return tokenpo.Batch(rollouts, objective.prepare(rollouts), policy)

@@ -48,21 +48,6 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
 
 
-@pytest.mark.parametrize(
-    "damage", [b'{"step": 2, "rew\n', b"[3]\n", b'{"reward": 1.0}\n', b"\xff\n", b"[" * 100_000 + b"\n"]
-)
-def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage: bytes) -> None:
-    """One between whole lines stays, for the report to tell; what follows the step is dropped."""
-    first = Record(tmp_path)
-    for step in (1, 2, 3):
-        first.log(step, {"critic/score/mean": step / 4})
-    file = tmp_path / "metrics.jsonl"
-    one, two, three = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(one + damage + two + damage + three)
-    Record(tmp_path, 2)
-    assert file.read_bytes() == one + damage + two
-
-
 def test_a_run_that_learns_nothing_says_so_by_verls_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = Record(tmp_path)
     for step in (1, 2, 3, 4):

@@ -64,7 +64,7 @@ def test_grpo_changes_nothing_but_the_mode() -> None:
     got = configure(config)
     config.trainer.v1.trainer_mode = "tokenpo"
     assert OmegaConf.to_container(config, resolve=False) == before
-    assert got.objective == tokenpo.method("grpo") and not got.notes and got.report is None
+    assert got.objective == tokenpo.method("grpo") and not got.notes and got.keys.report is None
 
 
 NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
@@ -171,14 +171,6 @@ def test_every_key_of_algorithm_and_actor_has_one_row() -> None:
     }
     assert {key: names for key, names in rows.items() if len(names) != 1} == {}
     assert {name for names in rows.values() for name in names} == set(keys)
-
-
-def test_what_is_unlikely_to_be_meant() -> None:
-    words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
-    once, _ = _configured(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
-    often, _ = _configured(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
-    assert any("cannot act" in note for note in once.notes)
-    assert not any("cannot act" in note for note in often.notes)
 
 
 def test_every_method_is_taken_or_refused_by_name() -> None:
