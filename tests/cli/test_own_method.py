@@ -69,6 +69,11 @@ def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys):
     Path("late.py").write_text(FILE + "# changed\n")
     assert main(["train", "--resume", str(directory), "--set", "train.steps=4"]) == 2
     assert "contents of method.name" in capsys.readouterr().err
+    Path("cmp").mkdir()
+    Path("cmp/late-seed0").symlink_to(directory.resolve())
+    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", "--dry-run", *SETTINGS]
+    assert main(words) == 2
+    assert "holds a run with another config (" in (error := capsys.readouterr().err) and "of method.name: " in error
 
     # A report reads what was recorded: it needs no file, and runs none.
     Path("late.py").write_text("raise SystemExit('executed')\n")
@@ -195,14 +200,6 @@ def test_a_config_holds_the_contents_of_files_and_modules(here, monkeypatch):
     bytes_of = fingerprint([here / "held_pack" / "mine.py"])
     expected = {"contents of method.name": bytes_of, "contents of task.options.verifier": bytes_of}
     assert expected.items() <= Plan(config).contents.items()
-
-
-def test_a_comparison_keeps_its_runs_to_the_file(capsys):
-    assert train("--method", "late.py:late", "--no-report", "--out", "cmp/late-seed0") == 0
-    Path("late.py").write_text(FILE + "# changed\n")
-    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp", "--dry-run", *SETTINGS]
-    assert main(words) == 2
-    assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
 
 
 def test_what_a_part_raised_reaches_the_user_with_a_note(capsys):

@@ -73,11 +73,11 @@ def test_the_reference_passes_and_partial_credit_is_off_unless_asked(name: str) 
     (problem,) = task.problems("train", 7, 1)
     assert "between <answer> and </answer>" in problem.prompt
     assert scored(task, problem, problem.answer) == (1.0, "")
-    near = {"chain_sum": f"{problem.answer}.5", "countdown": "1 + 1"}.get(name)
-    if near is None:
+    near = {"chain_sum": f"{problem.answer}.5", "countdown": "1 + 1"}.get(name, "")
+    if name == "knights_knaves":  # one of them the other way round
         knight, knave = (str(problem.columns["metadata"]["knight_knave_terms"][key]) for key in ("knight", "knave"))
         first, second = problem.answer.split(", and ")
-        near = f"{first.replace(knight, knave) if knight in first else first.replace(knave, knight)}, and {second}"
+        near = f"{first.replace(*((knight, knave) if knight in first else (knave, knight)))}, and {second}"
     assert scored(task, problem, near)[0] == 0.0
     assert 0.0 < scored(graded, problem, near)[0] < 1.0
 
@@ -112,7 +112,6 @@ def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
     assert scored(task, problem, f"{first} {terms['knave']}, {second}") == (0.0, "malformed")
     assert scored(task, problem, f"{first}, {first}, {second}") == (0.0, "malformed")
     assert scored(task, problem, f"{first}, and {second.split()[0]}") == (0.0, "")
-    assert scored(task, problem, first) == (0.0, "malformed")
 
 
 def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
@@ -145,8 +144,7 @@ def test_entries_without_a_sound_answer_are_skipped() -> None:
 
     class Holey:
         def __getitem__(self, index: int) -> dict[str, Any]:
-            answers = {0: None, 1: "no number"}
-            return real[index] | {"answer": answers.get(index % 4, real[index]["answer"])}
+            return real[index] | {"answer": {0: None, 1: "no number"}.get(index % 4, real[index]["answer"])}
 
         def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
             return float(answer != "no number")
