@@ -24,7 +24,6 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from tokenpo.train.models import LanguageModel, save
-from tokenpo.train.models.device import precision
 from tokenpo.train.tasks.generated import DialSum
 
 OPERANDS = (2, 12)
@@ -175,7 +174,7 @@ def learn(
     for step, batch in enumerate(batches):
         ids, target = (x.to(model.device) for x in batch)
         keep = target >= 0
-        with precision(model.device, autocast):
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast and model.device.type != "cpu"):
             logits = model(input_ids=ids, use_cache=False).logits[keep]
         loss = torch.nn.functional.cross_entropy(logits.float(), target[keep])
         model.zero_grad()

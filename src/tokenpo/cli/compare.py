@@ -168,7 +168,7 @@ def _show(comparison: Comparison, out: Path) -> None:
 
 def _jobs(plan: Plan) -> int:
     """As many runs as the cores allow with the recipe's threads; one on a GPU."""
-    from ..train.models.device import resolve_device
+    from ..train.models.model import resolve_device
 
     if resolve_device(plan.runs[0].config.model.device).startswith("cuda"):
         return 1

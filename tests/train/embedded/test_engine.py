@@ -1,7 +1,6 @@
-import functools
-
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from run_views import lines
 from tokenpo.cli.view import SilentView
@@ -11,6 +10,8 @@ from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import build_engine, train, with_optional_inputs
+from tokenpo.train.run.records import Tracer
+from tokenpo.train.run.updates import gradients, improve
 from tokenpo.train.tasks import Score
 
 
@@ -101,19 +102,53 @@ def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
     assert len(notes) == (said is not None) and all(said in note for note in notes)
 
 
-@pytest.mark.parametrize("how", ["autocast", "weights"])
+@pytest.mark.parametrize("how", ["copy", "weights"])
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
-    """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
-    bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("train.run.updates", "train.run.rollout"):
-        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
-    sections = (
-        {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
-    )
-    config = small(tmp_path / "run", method={"name": "tepo"}, evaluate={"problems": 0}, **sections)
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: True)
+    sections = {
+        "copy": {"train": {"autocast": True}, "method": {"name": "grpo", "beta": 0.1}},
+        "weights": {"model": {"dtype": "bfloat16"}, "method": {"name": "tepo"}},
+    }
+    config = small(tmp_path / "run", evaluate={"problems": 0}, **sections[how])
     assert train(config, SilentView()).finished
     first = lines(tmp_path / "run")[0]
     assert first["grad_norm"] > 0 and first["kl"] < 0.2
+    saved = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert {x.dtype for x in saved.values()} == {torch.float32 if how == "copy" else torch.bfloat16}
+
+
+def test_a_processor_without_bf16_trains_in_float32(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: False)
+    for name, autocast in (("plain", False), ("half", True)):
+        train(small(tmp_path / name, train={"autocast": autocast}, evaluate={"problems": 0}), SilentView())
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("plain", "half"))
+    assert a == b
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_half_precision_has_the_gradient_of_float32(lora, begin, monkeypatch):
+    """From a bf16 copy, summed in float32 over several passes; copies are renewed after the update."""
+    if lora:
+        pytest.importorskip("peft")
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: True)
+    found = []
+    for autocast in (False, True):
+        more = {"model": {"lora": {"rank": 2}}} if lora else {}
+        settings = {"autocast": autocast, "micro_rows": 5, "ratio_tolerance": 1e9}
+        engine, trainer, experience = begin(train=settings, **more)
+        if not found:
+            rollouts, prompts = experience.rollouts, experience.kept.prompts
+        update = trainer.learner.begin(rollouts).update(torch.arange(len(rollouts)))
+        for _ in gradients(trainer, update, prompts):
+            pass
+        assert {x.grad.dtype for x in trainer.parameters} == {torch.float32}
+        found.append(torch.cat([x.grad.flatten() for x in trainer.parameters]))
+    plain, half = found
+    assert 0 < (half - plain).norm() < 0.05 * plain.norm()
+    improve(trainer, trainer.learner.begin(rollouts), prompts, Tracer(0))
+    lm = engine.lm
+    for copy, weight in zip(lm.model.parameters(), lm.master.model.parameters(), strict=True):
+        assert torch.equal(copy, weight.bfloat16())
 
 
 @pytest.mark.parametrize("lora", [False, True])

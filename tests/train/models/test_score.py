@@ -5,6 +5,7 @@ import torch
 
 from small_models import CONFIGS
 from tokenpo.train.models import Sampling, load, sample, score
+from tokenpo.train.models.half import halved
 from tokenpo.train.models.packed import can_pack
 from tokenpo.train.models.score import has_plain_head
 
@@ -118,21 +119,28 @@ def test_no_grad_and_gradient_checkpointing(lm, prompts, rollouts):
     torch.testing.assert_close(again, plain, rtol=1e-4, atol=1e-4)
 
 
-def test_autocast_and_bf16_weights(make_model, prompts):
-    half = load(make_model(), dtype="bfloat16")
-    samples = sample(half, prompts, 2, Sampling(12))
-    policy = run(half, prompts, samples)
+@pytest.mark.parametrize("kind", ["weights", "copy"])
+def test_half_precision(make_model, prompts, kind, monkeypatch):
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: True)
+    lm = load(make_model(), dtype="bfloat16") if kind == "weights" else halved(load(make_model()))
+    samples = sample(lm, prompts, 2, Sampling(12))
+    policy = run(lm, prompts, samples)
     assert policy.logprob.dtype == samples.logprob.dtype == torch.float32
     assert (policy.logprob - samples.logprob).abs().max() < 0.2
 
-    lm = load(make_model())
-    with torch.autocast("cpu", torch.bfloat16):
-        samples = sample(lm, prompts, 2, Sampling(12))
-        policy = run(lm, prompts, samples)
-    assert lm.abilities == {"packed": True, "plain_head": True}, "autocast must not spoil the probes"
-    assert (policy.logprob - samples.logprob).abs().max() < 0.2
-    policy.logprob.sum().backward()
-    assert lm.model.get_input_embeddings().weight.grad.dtype == torch.float32
+
+def test_a_bf16_copy_keeps_ties_and_buffers_and_leaves_other_models_alone(make_model, monkeypatch):
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: device.type == "cpu")
+    lm = load(make_model("qwen3"))
+    half = halved(lm)
+    assert half.master is lm and halved(lm, trained=False).master is None
+    assert half.model.get_output_embeddings().weight is half.model.get_input_embeddings().weight
+    assert {x.dtype for x in half.model.parameters()} == {torch.bfloat16}
+    assert all(torch.equal(a, b) for a, b in zip(half.model.buffers(), lm.model.buffers(), strict=True))
+    double = load(make_model("qwen3"), dtype="float64")
+    assert halved(double) is double
+    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: False)
+    assert halved(lm) is lm
 
 
 def test_rounding_in_half_precision_does_not_forbid_packing(make_model):

@@ -80,13 +80,13 @@ class FixedStep:
     """
 
     def __init__(self, first: PackedDecoder, rows: int, slots: int) -> None:
-        keys, dtype = first.keys[0], _cache_dtype(first.keys[0])
+        keys = first.keys[0]
         self.rows, self.slots = rows, slots
         self.keys, self.values = (
-            {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3], dtype=dtype) for i, x in layers.items()}
+            {i: x.new_zeros(rows, x.shape[1], slots, x.shape[3]) for i, x in layers.items()}
             for layers in (first.keys, first.values)
         )
-        self.bias = keys.new_zeros(rows, slots, dtype=dtype)
+        self.bias = keys.new_zeros(rows, slots)
         # Each row's last token, its position and its random stream.
         self.token, self.position, self.stream = first.position.new_zeros(3, rows)
         # The slot to write to and the number of the token to draw.
@@ -120,8 +120,7 @@ class FixedStep:
         if (positions := getattr(model.config, "max_position_embeddings", None)) is not None:
             self.position.clamp_(max=positions - 1)  # for rows that have ended
         self.bias.index_fill_(1, self.slot, 0)
-        with _without_cached_casts(self.token.device.type):
-            logits = packed_logits(model, self.token[:m], self.position[:m], self)
+        logits = packed_logits(model, self.token[:m], self.position[:m], self)
         self.slot.add_(1)
         self.draw(logits, temperature)
         return logits
@@ -143,10 +142,9 @@ class FixedStep:
         m, s = self.window
         keys, values = self.keys[layer][:m], self.values[layer][:m]
         for cache, x in ((keys, k), (values, v)):
-            cache.index_copy_(2, self.slot, x.unsqueeze(2).to(cache.dtype))
+            cache.index_copy_(2, self.slot, x.unsqueeze(2))
         bias = self.bias[:m, None, None, :s]
-        q = q.unsqueeze(2).to(bias.dtype)
-        return attention(q, keys[:, :, :s], values[:, :, :s], bias, scale, dropout).squeeze(2)
+        return attention(q.unsqueeze(2), keys[:, :, :s], values[:, :, :s], bias, scale, dropout).squeeze(2)
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
         """As `PackedDecoder.keep`."""
@@ -155,19 +153,6 @@ class FixedStep:
     def moving(self) -> list[Tensor]:
         """The tensors that a step reads and then changes."""
         return [self.token, self.position, self.slot, self.step]
-
-
-def _cache_dtype(keys: Tensor) -> torch.dtype:
-    """The dtype in which attention multiplies."""
-    kind = keys.device.type
-    cast = torch.is_autocast_enabled(kind) and keys.dtype != torch.float64
-    return torch.get_autocast_dtype(kind) if cast else keys.dtype
-
-
-def _without_cached_casts(kind: str) -> torch.autocast:
-    """The current autocast, but casting the weights anew in every step, as they change between replays."""
-    on = torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=on, cache_enabled=False)
 
 
 class _Rows:
@@ -301,16 +286,14 @@ class Graphs:
 
 
 def _recorded_for(lm: LanguageModel) -> Any:
-    """Key of everything that a recorded step assumes: the weights' addresses, the active adapters, and autocast."""
-    kind = lm.device.type
-    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    """Key of everything that a recorded step assumes: the weights' addresses and the active adapters."""
     weights = [(x.data_ptr(), x.shape) for x in (*lm.model.parameters(), *lm.model.buffers())]
     adapters = [
         (layer.disable_adapters, str(layer.active_adapters), layer.merged)
         for layer in lm.model.modules()
         if hasattr(layer, "merged")
     ]
-    return cast, weights, adapters
+    return weights, adapters
 
 
 class _CudaGraphs:

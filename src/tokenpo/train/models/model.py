@@ -22,7 +22,6 @@ from transformers.utils import logging as hf_logging
 from ...base.errors import TokenPOError, UnknownName, nearest
 from ...base.files import expanded, whole_directory
 from ...base.text import first_line
-from .device import resolve_device
 from .directory import RECORD, check_directory, is_local, similar
 from .vocabulary import Tokenized
 
@@ -40,6 +39,7 @@ class LanguageModel(Tokenized):
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
+        master: the float32 model of which this is the bf16 copy (`half`).
         abilities: cached results of probes ("packed", "graphed", "plain_head", "tokens_ending").
     """
 
@@ -48,12 +48,18 @@ class LanguageModel(Tokenized):
     eos_ids: tuple[int, ...]
     pad_id: int
     adapter: Any = None
+    master: LanguageModel | None = None
     abilities: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> torch.device:
         """The device of the model's input embeddings."""
         return self.model.get_input_embeddings().weight.device
+
+    @property
+    def trained(self) -> LanguageModel:
+        """The model that the optimiser moves and that is saved: `master` if there is one, else this one."""
+        return self.master or self
 
     @property
     def rows(self) -> int:
@@ -90,6 +96,11 @@ class LanguageModel(Tokenized):
             texts = self.tokenizer.batch_decode([[i] for i in range(self.rows)], skip_special_tokens=True)
             known[text] = frozenset(i for i, x in enumerate(texts) if x.endswith(text))
         return known[text]
+
+
+def resolve_device(name: str) -> str:
+    """The device that a setting names; "auto" is cuda if there is one, else cpu."""
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def longrope_positions(model: Any) -> int | None:
@@ -154,6 +165,7 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     target = Path(directory).expanduser().absolute()
     if target.exists() and not (target.is_dir() and ((target / "config.json").exists() or not any(target.iterdir()))):
         raise TokenPOError(f"{target} exists and is not a model directory: choose another place to save to")
+    lm = lm.trained
     model = lm.model if lm.adapter is None else copy.deepcopy(lm.adapter).merge_and_unload()
     with whole_directory(target) as fresh:
         with _quiet():
@@ -170,6 +182,7 @@ def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
     """Writes only the LoRA adapters, in peft's format; returns False if there are none. Raises as `save`."""
     if lm.adapter is None:
         return False
+    lm = lm.trained
     with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
         lm.adapter.save_pretrained(fresh)
     return True

@@ -191,7 +191,7 @@ class Train(Section):
     eps: float = setting(1e-8, gt=0)
     grad_clip: float | None = setting(1.0, "largest gradient norm; none: no limit", gt=0)
     nonfinite: Literal["stop", "skip"] = setting("stop", "at NaN or an infinity; skip: count the update and go on")
-    autocast: bool = setting(False, "bf16 forward passes on a GPU; nothing on a CPU")
+    autocast: bool = setting(False, "products in bf16, weights and optimiser in float32; nothing on a CPU without bf16")
     reference_kl: ReferenceKl | None = setting(None, "penalty on leaving the reference model")
     ratio_tolerance: float | None = setting(None, "nats; none: 1e-3, in half precision 0.05", gt=0)
     kl_target: float | None = setting(None, "nats per token that a batch moves the policy; lr follows it", gt=0)

@@ -16,6 +16,7 @@ from ...core.seeds import keyed_seed
 from .. import models as language
 from ..models import LanguageModel, LoraOptions
 from ..models.directory import identity, is_local
+from ..models.half import halved
 from ..models.vocabulary import set_variables
 from ..tasks import Task, make_task
 from .config import Config
@@ -90,7 +91,7 @@ class Plan:
             lm = language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)
         if other is None:
             set_variables(lm.tokenizer, options.template)
-        return lm
+        return halved(lm, trained=other is None) if self.config.train.autocast else lm
 
     def make_task(self) -> Task:
         """The task; the caller closes it."""

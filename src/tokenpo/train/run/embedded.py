@@ -21,6 +21,7 @@ from ...core.types import TAUGHT, Policy, Rollouts
 from ...methods.contrib.credit import Drafts
 from ...records import Tracer
 from ..models import LanguageModel, Sampling, require_room
+from ..models.half import refresh
 from ..models.score import has_plain_head
 from ..recipe.config import Config
 from ..recipe.engines import EMBEDDED
@@ -97,7 +98,7 @@ def build_engine(plan: Plan) -> Engine:
                 "head out of the LoRA targets"
             )
         # Under LoRA the reference is the same model with its adapters switched off.
-        reference = plan.load_model() if "ref_logprob" in needs and lm.adapter is None else None
+        reference = plan.load_model(plan.model) if "ref_logprob" in needs and lm.adapter is None else None
         return Engine(plan, lm, task, reference, Teacher.of(plan, lm) if needs & TAUGHT else None)
     except BaseException:
         task.close()
@@ -144,13 +145,17 @@ class Local:
     def start(self, saved: Path | None, progress: Progress) -> None:
         if saved is not None:
             checkpoint.restore(saved, *self.trainer.trained)
+            refresh(self.engine.lm)
 
     def about(self) -> str:
         lm = self.engine.lm
         sizes = [(x.numel(), x.requires_grad) for x in lm.model.parameters()]
         size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
         part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
-        return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {lm.device}"
+        half, device = "", str(lm.device)
+        if self.config.train.autocast and lm.trained.model.dtype == torch.float32:
+            half = " without train.autocast, as this processor has no bf16," if lm.master is None else ", bf16 products"
+        return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype}{half} on {device}"
 
     def collect(self, cursor: int) -> Experience:
         engine = self.engine
@@ -194,7 +199,7 @@ def collect(
     Args:
         objective: its `Supplied` parts compute their inputs; if one is `Drafts`, drafts are sampled first.
     """
-    options, autocast = config.rollout, config.train.autocast
+    options = config.rollout
     plan = next((part for part in objective.supplied if isinstance(part, Drafts)), None)
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
     tokens = 0  # sampled for the credit only
@@ -202,13 +207,12 @@ def collect(
     def fresh(start: int, count: int) -> Draw:
         nonlocal tokens
         if plan is None:
-            return draw(lm, task, "train", start, count, options.group_size, sampling, autocast=autocast, rule=rule)
+            return draw(lm, task, "train", start, count, options.group_size, sampling, rule=rule)
         early = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "drafts"))
-        drafts = draw(lm, task, "train", start, count, plan.count, early, autocast=autocast, rule=rule)
+        drafts = draw(lm, task, "train", start, count, plan.count, early, rule=rule)
         tokens += int(drafts.mask.sum())
         questions, prompts = _second_prompts(lm, drafts, plan, sampling)
-        same = {"autocast": autocast, "rule": rule}
-        final = respond(lm, task, start, drafts.problems, prompts, options.group_size, sampling, **same)
+        final = respond(lm, task, start, drafts.problems, prompts, options.group_size, sampling, rule=rule)
         return dataclasses.replace(final, asked=questions)
 
     batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
@@ -217,9 +221,7 @@ def collect(
         return dataclasses.replace(batch, continued=tokens)
     # The cursor is different in every batch, so it keys the random numbers.
     again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
-    sampler = Sampler(
-        lm, kept.prompts, config.train.micro_tokens, task=task, kept=kept, again=again, autocast=autocast, rule=rule
-    )
+    sampler = Sampler(lm, kept.prompts, config.train.micro_tokens, task=task, kept=kept, again=again, rule=rule)
     rollouts = sampler.supply(objective, rollouts)
     return dataclasses.replace(batch, rollouts=rollouts, continued=tokens + sampler.continued_tokens)
 

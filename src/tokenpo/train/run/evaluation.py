@@ -62,7 +62,7 @@ def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
     """Evaluates the current weights on the first test problems, with the same random numbers every time."""
 
     def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
-        return draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+        return draw(lm, task, "test", start, count, samples, sampling)
 
     return evaluated(config, task, draws)
 

@@ -16,7 +16,6 @@ from ...core.ops import group, turns
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Rollouts
 from ..models import LanguageModel, Samples, Sampling, require_room, sample
-from ..models.device import precision
 from ..models.vocabulary import Tokenized
 from ..tasks import Problem, Score, Split, Task, ToolTask
 from ..tasks.types import Turn
@@ -65,25 +64,24 @@ class Draw(Samples):
 
 def draw(
     lm: LanguageModel, task: Task, split: Split, start: int, count: int, group_size: int, sampling: Sampling, *,
-    autocast: bool = False, rule: TemperatureRule | None = None,
+    rule: TemperatureRule | None = None,
 ) -> Draw:  # fmt: skip
     """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
 
     A problem's position keys its random numbers, so it gets the same responses in every batch.
     """
     problems, prompts = pose(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
-    return respond(lm, task, start, problems, prompts, group_size, sampling, autocast=autocast, rule=rule)
+    return respond(lm, task, start, problems, prompts, group_size, sampling, rule=rule)
 
 
 def respond(
     lm: LanguageModel, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], group_size: int,
-    sampling: Sampling, *, autocast: bool = False, rule: TemperatureRule | None = None,
+    sampling: Sampling, *, rule: TemperatureRule | None = None,
 ) -> Draw:  # fmt: skip
     """Samples and verifies `group_size` responses to each of these prompts; `start`: the first problem's position."""
-    with precision(lm.device, autocast):
-        streams = range(start, start + len(problems))
-        tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
-        samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    streams = range(start, start + len(problems))
+    tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
+    samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
     return verify(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)
 
 

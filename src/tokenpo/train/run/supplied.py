@@ -22,7 +22,6 @@ from ...core.ops import masked
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Rollouts
 from ..models import LanguageModel, Sampling, sample
-from ..models.device import precision
 from ..models.score import MAX_TOKENS, has_plain_head, predictions, score
 from ..tasks import Task
 from .rollout import Draw, grade, respond
@@ -104,7 +103,6 @@ class Sampler(Forwarded):
     task: Task
     kept: Draw
     again: Sampling
-    autocast: bool
     rule: TemperatureRule | None
     continued_tokens: int = 0
 
@@ -112,7 +110,7 @@ class Sampler(Forwarded):
         """The rollouts with the inputs that the objective's parts compute."""
         extra = {}
         for part in objective.supplied:
-            with torch.no_grad(), precision(self.lm.device, self.autocast):
+            with torch.no_grad():
                 x = part.supply(rollouts, self)
             extra[part.gives] = x.to(rollouts.old_logprob.dtype) if x.is_floating_point() else x
         return dataclasses.replace(rollouts, extra=extra) if extra else rollouts
@@ -120,9 +118,7 @@ class Sampler(Forwarded):
     def greedy(self, rollouts: Rollouts) -> Tensor:
         """[N], the reward of a greedy response to the prompt."""
         kept, likeliest = self.kept, dataclasses.replace(self.again, temperature=0.0)
-        drawn = respond(
-            self.lm, self.task, kept.start, kept.problems, kept.prompts, 1, likeliest, autocast=self.autocast
-        )
+        drawn = respond(self.lm, self.task, kept.start, kept.problems, kept.prompts, 1, likeliest)
         self.continued_tokens += int(drawn.mask.sum())
         return drawn.reward().to(rollouts.reward.device)[rollouts.group]
 

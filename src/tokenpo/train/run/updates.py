@@ -26,7 +26,7 @@ from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update
 from ...records import Tracer
 from ..models import LanguageModel, score
-from ..models.device import precision
+from ..models.half import move_gradients, refresh
 from ..models.score import Predictions, has_plain_head, predictions
 from ..recipe import config as recipe
 from ..recipe.config import Config, Train
@@ -44,7 +44,6 @@ class Forward:
     micro_rows: int  # largest number of rows of one pass
     micro_tokens: int  # largest number of tokens of one pass: rows x (longest prompt + longest response)
     drift: bool = False  # also Policy.entropy_drift
-    autocast: bool = False  # bf16 on a GPU
     entropy_grad: bool = False  # keep the graph of the entropy
     critic: Critic | None = None
 
@@ -69,8 +68,7 @@ class Forward:
     def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
         """Log-prob, with graph unless gradients are off, and entropy [M, T]; `group` is an index into `prompts`."""
         more = {"drift": self.drift, "entropy_grad": self.entropy_grad, "max_tokens": self.micro_tokens}
-        with precision(self.lm.device, self.autocast):
-            return score(self.lm, *texts(rollouts, prompts), **more)
+        return score(self.lm, *texts(rollouts, prompts), **more)
 
     def learn(
         self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]], taught: Taught | None = None
@@ -80,16 +78,19 @@ class Forward:
         If the head is plain, loss and head are evaluated together and no logits are kept.
         """
         rollouts, _ = update.of(rows)
-        head = self.lm.model.get_output_embeddings()
+        # The gradient of a copy's head is summed in the original's float32.
+        head = self.lm.trained.model.get_output_embeddings()
+        half = torch.autocast(self.lm.device.type, torch.bfloat16, enabled=self.lm.master is not None)
         if not has_plain_head(self.lm):
             batch, loss = update.evaluate(self.policy(rollouts, prompts), rows)
             batch.policy.logprob.retain_grad()
             loss.value.backward()
+            move_gradients(self.lm)
             yield rows, batch, loss
             return
         for seen in self.passes(rollouts, prompts):
             part = rows[seen.row.unique_consecutive()]  # in the order of their tokens
-            with precision(self.lm.device, self.autocast):
+            with half:
                 batch, fused = update.evaluate_head(
                     seen.out, head.weight, part, bias=head.bias, in_place=True, teacher=taught and taught(part)
                 )
@@ -98,6 +99,7 @@ class Forward:
                 whole = whole + self.critic.loss(update, part, seen.out)
             if whole.requires_grad:
                 whole.backward()
+            move_gradients(self.lm)
             yield part, batch, fused.loss
 
     def learn_value(self, critic: Critic, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]) -> None:
@@ -116,14 +118,8 @@ class Forward:
         return table
 
     def passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
-        """The forward passes of some rows; autocast covers only the passes, not the caller's work between them."""
-        passes = predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
-        while True:
-            with precision(self.lm.device, self.autocast):
-                seen = next(passes, None)
-            if seen is None:
-                return
-            yield seen
+        """The forward passes of some rows."""
+        return predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
 
 
 def texts(
@@ -152,13 +148,18 @@ class Trainer:
     @staticmethod
     def of(config: Config, lm: LanguageModel, objective: Objective) -> Trainer:
         options, length = config.train, config.rollout.max_new_tokens
-        trainable = [x for x in lm.model.parameters() if x.requires_grad]
+        trainable = [x for x in lm.trained.model.parameters() if x.requires_grad]
         optimizer = torch.optim.AdamW(
-            trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
+            trainable,
+            lr=options.lr,
+            betas=options.betas,
+            eps=options.eps,
+            weight_decay=options.weight_decay,
+            fused=lm.master is not None,
         )
         drift, bonus = "entropy_drift" in objective.needs, objective.entropy_gradient
         critic = Critic.of(config.critic or recipe.Critic(), lm) if objective.critic else None
-        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast, bonus, critic)
+        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, bonus, critic)
         check = ratio_check(options, lm)
         learner = Learner(objective, length=length, seed=config.seed, ratio=check, kl=options.kl_hold())
         return Trainer(lm, learner, forward, optimizer, options)
@@ -171,7 +172,7 @@ class Trainer:
     def trained(self) -> tuple[Trained, Trained | None]:
         """The contents of a checkpoint: the model, and the value head if there is one, each with its optimiser."""
         critic = self.critic
-        return (self.lm.model, self.optimizer), critic and (critic.head, critic.optimizer)
+        return (self.lm.trained.model, self.optimizer), critic and (critic.head, critic.optimizer)
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -189,8 +190,7 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
         "set rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
         "'float32', or a larger train.ratio_tolerance"
     )
-    half = next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
-    if half or (options.autocast and lm.device.type != "cpu"):
+    if lm.model.dtype in (torch.float16, torch.bfloat16):
         return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or HALF_TOLERANCE, "mean")
     return RatioCheck("the embedded engine", remedy, options.ratio_tolerance or RatioCheck.tolerance)
 
@@ -232,10 +232,7 @@ def gradients(
 ) -> Iterator[tuple[Tensor, Batch, Loss]]:
     """Puts the gradient of the update's loss into `.grad`; yields rows, batch and loss of each forward pass."""
     forward = trainer.forward
-    for parameter in trainer.parameters:
-        # Zeros, not None: AdamW skips a parameter without gradient, so a minibatch without live rows would differ from
-        # one whose gradient is zero.
-        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+    trainer.optimizer.zero_grad()
     if trainer.critic is not None:
         trainer.critic.optimizer.zero_grad()
     if update.observes:
@@ -244,6 +241,11 @@ def gradients(
     live = torch.searchsorted(update.rows, update.live())
     for part in forward.splits(update.rollouts, prompts, live):
         yield from forward.learn(update, update.rows[part], prompts, taught)
+    for parameter in trainer.parameters:
+        # Zeros, not None: AdamW skips a parameter without gradient, so a minibatch without live rows would differ from
+        # one whose gradient is zero.
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
 
 
 def _descend(trainer: Trainer, update: Update) -> None:
@@ -259,6 +261,8 @@ def _descend(trainer: Trainer, update: Update) -> None:
     if trainer.options.grad_clip is not None:
         torch.nn.utils.clip_grads_with_norm_(trainer.parameters, trainer.options.grad_clip, norm)
     trainer.optimizer.step()
+    trainer.optimizer.zero_grad()  # before sampling, as it frees their memory
+    refresh(trainer.lm)
     if trainer.critic is not None:
         trainer.critic.optimizer.step()
 
@@ -280,7 +284,7 @@ def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught 
     try:
         yield
     except NotFinite as error:
-        grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
+        grads = ((name, x.grad) for name, x in trainer.lm.trained.model.named_parameters() if x.grad is not None)
         bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
         for places, batch, _ in gradients(trainer, update, prompts, taught):
             if found := broken(update.objective, batch, update.totals):
@@ -291,8 +295,9 @@ def _blaming(trainer: Trainer, update: Update, prompts: Prompts, taught: Taught 
 
 def _require_finite_weights(trainer: Trainer) -> None:
     """Raises NotFinite if the updates overflowed a weight; only the last checkpoint can be used then."""
-    trained = [(name, x) for name, x in trainer.lm.model.named_parameters() if x.requires_grad]
-    sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
+    trained = [(name, x) for name, x in trainer.lm.trained.model.named_parameters() if x.requires_grad]
+    largest = torch.stack([torch.linalg.vector_norm(x.detach(), torch.inf) for _, x in trained])
+    sound = torch.isfinite(largest)
     if not sound.all():
         name = trained[int((~sound).nonzero()[0])][0]
         raise NotFinite(
