@@ -15,7 +15,7 @@ from own_part import made
 from tokenpo import Batch, Credit, Loss, Objective, Rollouts, Totals
 from tokenpo.core import laws as check
 from tokenpo.core.ops.group import Groups
-from tokenpo.core.parts import GroupAdvantage, RolloutCorrection, Selection, TokenMean, Unclipped
+from tokenpo.core.parts import GroupAdvantage, Selection, TokenMean, Unclipped
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, Penalty, SurrogateStage, Weight
 from tokenpo.core.trial import Inputs, example
 from tokenpo.core.types import Trust
@@ -372,9 +372,6 @@ def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reas
     ("objective", "words"),
     [
         (COUNTED_INSIDE, "AssertionError: the loss differs: Scalars are not close!"),
-        (COUNTED_INSIDE, "aggregate Mine() looks beyond its rows"),
-        (WRONG["statistic of the micro-batch"][0], "; weights Mine() looks beyond its rows: let a Signal do so"),
-        (_slot(weights=(RolloutCorrection(), made(Weight, _centred))), "; weights Mine() looks beyond its rows: let"),
         (_another_value(_single), "torch.float64 in place of torch.float32: a part that rounds"),
     ],
 )

@@ -101,20 +101,13 @@ def test_a_stop_alone_leaves_the_rate() -> None:
         ({}, "holds nothing"),
         ({"target": 0.0}, "target = 0.0 is not above 0: give one that is, such as 0.004$"),
         ({"target": math.nan}, "target = nan is not above 0"),
-        ({"stop": -1.0}, "stop = -1.0 is not above 0: give one that is, such as 0.008$"),
-        ({"target": 0.01, "first": 0.0}, "first = 0.0 is not above 0: give one that is, such as 0.125$"),
-        ({"target": 0.01, "few": 0.0}, "few = 0.0 is not above 0: give one that is, such as 0.25$"),
+        ({"stop": -1.0}, "stop = -1.0 is not above 0: give one that is, such as 0.004$"),
         ({"target": 0.01, "stop": 0.01}, "would end a batch that is on target"),
-        *[
-            ({"target": 0.01, name: value}, "0 < fall <= 1 <= rise does not hold of ")
-            for name, value in (("fall", 0.0), ("fall", 1.5), ("rise", 0.5))
-        ],
     ],
 )
 def test_what_it_refuses(options: dict[str, float], text: str) -> None:
     with pytest.raises(TokenPOError, match=text):
         KLHold(**options)
-    assert KLHold(target=0.01, fall=1.0, rise=1.0).next(0.5, 0.02) == 0.5  # a rate that never changes
 
 
 N, T, V = 32, 4, 6

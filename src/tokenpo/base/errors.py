@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 class TokenPOError(ValueError):
-    """Base of every error that this package raises on bad input.
-
-    Its message is one line, whatever text it quotes; several arguments are several faults, one bullet each.
-    """
+    """Base of every error on bad input; the message is one line, or a bullet for each of several arguments."""
 
     def __str__(self) -> str:
         faults = [disarmed(str(fault)).replace("\r", "\\r").replace("\n", "\\n") for fault in self.args]
@@ -39,14 +36,7 @@ class Unsupported(TokenPOError):
 
 
 class OutOfRange(TokenPOError):
-    """A value outside the range of a field of a part or an option of a method.
-
-    Args:
-        owner: the type of the part, or the method.
-        name: of the field or option.
-        value: the refused value.
-        expected: the allowed values, in words.
-    """
+    """A value outside the range of a field of a part or an option of a method; `expected` is the range in words."""
 
     def __init__(self, owner: str, name: str, value: object, expected: str) -> None:
         super().__init__(owner, name, value, expected)

@@ -37,10 +37,8 @@ def expanded(path: str | Path) -> Path:
 def whole(path: Path) -> Iterator[Path]:
     """A new file to write to: synced and renamed to `path` at the end, removed after an error.
 
-    A link at `path` is replaced, its target stays. Unfinished files of dead processes that wrote `path` are removed.
-
-    Raises:
-        OSError: the path cannot be written, or the disk is full; the old file is untouched.
+    A link at `path` is replaced. Unfinished files of dead processes are removed. Raises OSError if the path cannot be
+    written; the old file is then untouched.
     """
     for left in _left_of(path):
         with contextlib.suppress(OSError):  # a directory, or another user's
@@ -63,10 +61,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
     """An empty directory to fill: synced and renamed to `path` at the end, removed after an error.
 
     The old directory is kept as `old_of(path)` until the new one has the name, so one of them always exists. If several
-    processes write one path, the last wins.
-
-    Raises:
-        OSError: the path cannot be written, or the disk is full; the old directory is whole.
+    processes write one path, the last wins. Raises OSError if the path cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))

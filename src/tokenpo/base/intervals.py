@@ -65,9 +65,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
 def effective(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the mean of `values` in 0..1: Wilson's for the effective number of trials.
 
-    n values of mean m count as n / f trials, f = Σ(x − m)² / n m(1 − m), the design effect (as Korn & Graubard 1998 for
-    clusters), with Student's quantile in place of the normal one. 1/2 is added to both sums: if nearly all problems are
-    solved, or none, f is not known, and the interval is that of n trials.
+    n values of mean m count as n / f trials, f = Σ(x − m)² / n m(1 − m), the design effect (Korn & Graubard 1998), with
+    Student's quantile. 1/2 is added to both sums, for means near 0 or 1, where f is not known.
 
     >>> [round(x, 3) for x in effective([1.0] * 18 + [0.9, 0.8])]
     [0.845, 0.999]

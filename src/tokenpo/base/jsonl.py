@@ -63,11 +63,7 @@ class Line(NamedTuple):
 
 
 def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> Iterator[Line]:
-    """Every line that `parse` accepts; one note sums up the lines that are no JSON or raise ValueError.
-
-    Raises:
-        TokenPOError: the file cannot be read, or has a line of more than `LARGEST` bytes.
-    """
+    """Every line that `parse` accepts; one note sums up the lines that are no JSON or raise ValueError."""
     broken: list[str] = []
     count = offset = 0
     for number, line in enumerate(byte_lines(path), start=1):
@@ -88,11 +84,7 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends, one at a time.
-
-    Raises:
-        TokenPOError: the file cannot be read or is no regular one, or a line has more than `LARGEST` bytes.
-    """
+    """The lines of a file with their ends; TokenPOError if it cannot be read or one has more than `LARGEST` bytes."""
     with explained(lambda why: f"{path} cannot be read: {why}"), opened(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
             if len(line) == LARGEST:

@@ -29,10 +29,7 @@ LONGEST = 1_000_000  # largest limit in seconds, eleven days; the system's own w
 
 @dataclass(frozen=True)
 class Outcome:
-    """The `value` of a job and its wall-clock seconds.
-
-    Or None and a note: "timeout", "crash", "not an answer" (the function wrote into the pipe), "error: <exception>".
-    """
+    """The `value` of a job, or None and a note: "timeout", "crash", "not an answer" or "error: <exception>"."""
 
     value: Any
     note: str = ""
@@ -50,9 +47,7 @@ class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
     A worker that exceeds the limit, dies or writes something other than an answer is killed and replaced; its job is
-    not tried again. The limit covers the whole exchange: handing the job over, the work and the answer. Workers start
-    at the first use. Arguments and results must be JSON; the hash seed is fixed, so sets have the same order in every
-    worker.
+    not tried again. Arguments and results must be JSON. The hash seed is fixed, so sets have one order.
 
     Args:
         source: a Python file that imports no more than it needs.
@@ -61,7 +56,7 @@ class Pool:
         limit: seconds per job, `LONGEST` at most.
         memory: bytes of address space per worker; 0 is no limit.
         users: for the user's code: `function` is called once with these texts and returns the function for the jobs.
-            Its output is shown, it may take minutes to start, and its libraries choose their threads.
+            Its output is shown, and it may take minutes to start.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ _INSTALLED = {"site-packages", "dist-packages"}
 class Loaded:
     """A user's function, or the reason why it could not be loaded.
 
-    `about` is plain data for another process: "parameters" (name, has a default, is **), "async" and "source" (a hash);
-    or the reason under "missing" (no such module or function; with the "known" names) or "broken" (the import raised).
+    `about` is plain data: "parameters" (name, has a default, is **), "async" and "source" (a hash); or the reason under
+    "missing" (no such module or function; with the "known" names) or "broken" (the import raised).
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -65,10 +65,7 @@ class Loaded:
         }
 
     def __call__(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-        """{"value", "kind": its type}, or {"raised": the exception's type, "place": file:line, "text", "error"}.
-
-        Without arguments `about`.
-        """
+        """{"value", "kind"}, or {"raised", "place": file:line, "text", "error"}; without arguments `about`."""
         if arguments is None:
             return self.about
         if self.function is None:
@@ -77,12 +74,8 @@ class Loaded:
             value = self.function(**arguments)
             return {"value": _plain(value), "kind": type(value).__name__[:80]}
         except (Exception, SystemExit) as error:
-            return {
-                "raised": type(error).__name__[:80],
-                "place": place_of(error),
-                "text": _message(error),
-                "error": error,
-            }
+            raised = {"raised": type(error).__name__[:80], "place": place_of(error)}
+            return {**raised, "text": _message(error), "error": error}
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:

@@ -1,12 +1,9 @@
 """One worker process: a JSON line in, a JSON line out.
 
-Each incoming line begins with a random token, and the answer to it begins with the same token. Both pipes are moved
-away from the standard streams, so that a function that prints reaches neither the pipes nor the token.
-
-Started by its path, so it imports nothing of this package (and no torch). The pool measures the time and holds the
-other end of a pipe on which nothing is written: when that end closes, this process ends at once with its children,
-whatever the function is doing. The alarm is for a function that lets no other thread run, on systems whose kernel
-cannot watch the pipe.
+Each incoming line begins with a random token, and so does the answer to it. Both pipes are moved away from the standard
+streams, so a function that prints reaches neither. Started by its path, this file imports nothing of the package. The
+pool holds the other end of a silent pipe: when that end closes, this process and its children end at once. The alarm is
+for a function that lets no other thread run, on systems whose kernel cannot watch the pipe.
 """
 
 import contextlib
@@ -25,11 +22,7 @@ PARENT = "TOKENPO_PARENT"  # environment variable of a child command: the descri
 
 
 def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
-    """Serves `function` of the Python file `source` until stdin ends; the first line of stdin is a token alone.
-
-    `pool` is the pipe's descriptor, the rest as in `Pool`; with `setup` the function is called once with it and returns
-    the function for the jobs.
-    """
+    """Serves `function` of `source` until stdin ends; `pool` is the pipe's descriptor, the rest as in `Pool`."""
     end_with(pool)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:

@@ -19,14 +19,7 @@ SOUND = "each part's answer is finite, and their product or sum is not"
 
 @dataclass(eq=False)
 class Broken(Exception):
-    """A non-finite number; raised to end the search.
-
-    Args:
-        what: slot and part, or one of the part's tensors.
-        row: its row in the batch.
-        token: its place in the response.
-        padding: it is in the padding, where phase two multiplies it by 0, which gives NaN.
-    """
+    """A non-finite number in `what`, a part's result; in the padding phase two multiplies it by 0, which gives NaN."""
 
     what: str
     value: float
@@ -40,16 +33,13 @@ class Broken(Exception):
 
 
 def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
-    """The first non-finite number in the parts' results, in the order of evaluation.
+    """The first non-finite number in the parts' results: on response tokens, in their gradients, then on padding.
 
-    Searches the results on response tokens, then their gradients to the policy's fields, then the results on padding.
+    None if every part's number is finite, so that only their product or sum is not.
 
     Args:
         batch: rows with a non-finite loss or gradient, after `observe`.
         totals: denominators of the optimiser step.
-
-    Returns:
-        None if every part's number is finite, so that only their product or sum is not.
     """
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
     for gradients, padding in ((False, False), (True, False), (False, True)):
@@ -85,7 +75,6 @@ class _Look:
             self._at(f"signal {part!r}", signal)
 
     def call(self, objective: Objective, slot: str, part: Part, *given: Any) -> Any:
-        """The result of a part of phase two."""
         x = objective.call(slot, part, *given)
         if isinstance(x, Trust):
             self._at(f"surrogate {part!r}", x.value)

@@ -68,7 +68,7 @@ class Fact:
         more: a further remark.
         shape: "[N]", "[N, T]" or "[N, R]"; only the last may hold NaN.
         ascending: the numbers do not fall along a response.
-        context: values outside the mask are kept, as a tool's tokens there are part of the prefix of later tokens.
+        context: values outside the mask are kept, as later tokens depend on them.
         neutral: value that means "unknown": a number, or the name of the field to use in its place.
         scale: typical distance from neutral; the standard deviation in random trial batches.
         formula: computes the input from a distribution's log-probabilities [..., V], if it depends on nothing else.
@@ -86,7 +86,6 @@ class Fact:
 
     @property
     def described(self) -> str:
-        """Shape, kind and meaning."""
         more = f": {self.more}" if self.more else ""
         return f"{self.shape} {self.kind.shown}".rstrip() + f", {self.meaning}{more}."
 
@@ -132,11 +131,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Boundary:
-    """Checks the fields of one value.
-
-    Args:
-        owner: name of the value, which starts every message.
-    """
+    """Checks the fields of one value; its name, `owner`, starts every message."""
 
     owner: str
 
@@ -201,7 +196,6 @@ class Boundary:
         return x
 
     def _real(self, x: Tensor, name: str, bad: Tensor) -> Tensor:
-        """x as at least float32; refuses it if any of `bad` is true."""
         if x.is_complex():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
         if bad.any():
@@ -214,7 +208,6 @@ class Boundary:
             raise TokenPOError(f"{self._first(x, name, bad)[1]}, {why}")
 
     def _first(self, x: Tensor, name: str, bad: Tensor) -> tuple[int, str]:
-        """Row and description of the first bad entry."""
         place = bad.nonzero()[0].tolist()
         return place[0], f"{self.owner}.{name}{place} is {x[tuple(place)].item():g}"
 

@@ -73,7 +73,7 @@ class Learner:
         self._ratio = ratio
 
     def begin(self, rollouts: Rollouts, drawn: Rollouts | None = None, credit: Tensor | None = None) -> Step:
-        """Phase one of a rollout batch, with the memories' numbers so far; then moves the memories on.
+        """Computes phase one of a rollout batch with the memories' numbers so far; then moves the memories on.
 
         Args:
             rollouts: whole groups to train on.
@@ -82,10 +82,8 @@ class Learner:
 
         Raises:
             MissingInput: an input that the objective needs is absent.
-            TokenPOError: a token's `version` lies in the future; or, with a KL target, the batch before had one update
-                and no `end`.
-            Unsupported: `credit` would replace shaping, or credit other than GroupAdvantage; or tokens are too old for
-                an objective without a ratio.
+            TokenPOError: a `version` lies in the future; or the last batch had one update and, for its KL, no `end`.
+            Unsupported: `credit` would replace more than a GroupAdvantage; or tokens are too old for the objective.
         """
         step = self.look(rollouts, credit)
         if self.measures_end and self.step is not None and self.step.made == 1 and not self.step.ended:
@@ -108,11 +106,10 @@ class Learner:
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def dated(self, rollouts: Rollouts, updates: int) -> Rollouts:
-        """The rollouts with `version` filled in if it is absent, as if the current policy had sampled them.
+        """The rollouts with `version` filled in, as if the current policy had sampled them; None stays for one update.
 
         Args:
-            updates: number of updates of each pass on the batch. With a single update in all, every lag is 0 and
-                `version` stays None.
+            updates: number of updates of each pass on the batch.
         """
         if updates * len(self.objective.split()) == 1 or rollouts.version is not None:
             return rollouts
@@ -125,12 +122,11 @@ class Learner:
     def check(self, update: Update, grad_norm: Tensor | None = None, lr: float = math.nan) -> bool:
         """Checks and counts an update, after its losses and before the optimiser moves the weights.
 
+        Returns False from the first update of the step whose KL exceeds the limit of `kl`: leave it out.
+
         Args:
             grad_norm: norm of the gradient of all parameters, if the host knows it.
             lr: learning rate, for the metrics.
-
-        Returns:
-            Whether to make the update: False from the first update of this step whose KL exceeds the limit of `kl`.
 
         Raises:
             Unsupported: before the first update the policy is not the one that sampled.
@@ -164,12 +160,7 @@ class Learner:
 
     @torch.no_grad()
     def end(self, update: Update, policy: Policy) -> None:
-        """Measures the KL after the last update of the step, as no later update does.
-
-        Args:
-            update: the last update.
-            policy: predictions for all rows of the update, in their order, with the weights after it.
-        """
+        """Measures the KL after the step's last `update`, from the policy on all its rows with the weights after it."""
         mask = update.rollouts.mask & live(update.objective, update.rollouts, update.credit)[:, None]
         moved = torch.where(mask, policy.logprob.detach() - update.rollouts.old_logprob, 0.0).double()
         self._begun().saw(float(k3(moved).sum() / mask.sum()), ended=True)
@@ -184,7 +175,7 @@ class Learner:
 
         Args:
             largest: maximum over the tokens, nats; None uses the mean.
-            mean: mean over the tokens, nats; None if no token was evaluated, which leaves the check to the next call.
+            mean: mean over the tokens, nats; None, without an evaluated token, leaves the check to the next call.
 
         Raises:
             Unsupported: the policy is not the one that sampled.
@@ -205,11 +196,7 @@ class Learner:
         return {"objective": str(self.objective), "memory": memory, "updates": self.updates, **held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state_dict`.
-
-        Raises:
-            TokenPOError: the state belongs to another objective, or is not a learner's.
-        """
+        """Continues from a `state_dict`; TokenPOError for a state of another objective, or of something else."""
         try:
             objective, memory, updates = state["objective"], state["memory"], int(state["updates"])
             rate = float(state.get("rate", self.rate))
@@ -225,7 +212,6 @@ class Learner:
         self.rate, self.step = (1.0 if self.kl is None else rate), None
 
     def _next_rate(self) -> float:
-        """`rate` of the next step."""
         if self.kl is None or self.step is None:
             return self.rate
         return self.kl.next(self.rate, self.step.reached, self.step.live())
@@ -271,10 +257,9 @@ class Step:
     """A rollout batch to train on, with the memories' numbers that its phase one used.
 
     Args:
-        length: largest allowed length of a response, tokens.
+        length, kl, rate: as in the learner.
         first: number of its first update in the run.
         made: number of updates made on it so far.
-        kl, rate: as in the learner.
         stopped: an update's KL exceeded the limit of `kl`; no further update is made.
         left_out: number of updates not made for that reason.
         reached: largest KL measured in the step; 0 before the first.
@@ -298,11 +283,7 @@ class Step:
     statistics: Statistics = field(default_factory=Statistics)
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the updates so far.
-
-        With `kl` also `kl_reached`, `kl_rate` and `kl_left_out`; with a critic `explained_variance`; with a teacher
-        `teacher_kl`, the mean of lp_old − lp_teacher over the tokens.
-        """
+        """Statistics of the updates so far (docs/metrics.md)."""
         held = {"kl_reached": self.reached, "kl_rate": self.rate, "kl_left_out": self.left_out} if self.kl else {}
         critic = {} if self.objective.critic is None else {"explained_variance": self.explained_variance()}
         from_teacher = {}
@@ -315,15 +296,12 @@ class Step:
         self.reached, self.ended = (kl if kl > self.reached else self.reached), self.ended or ended
 
     def live(self) -> float:
-        """Share of the rows with a token that can have a gradient; 0 without such rows."""
+        """Share of the rows that can have a gradient, of those with a token."""
         rows = self.rollouts.mask.any(1).sum()
         return float(live(self.objective, self.rollouts, self.credit).sum() / rows.clamp(min=1))
 
     def explained_variance(self) -> float:
-        """1 − Var(G − V) / Var(G) over the tokens, G the critic's target, V its value before the updates.
-
-        A constant V gives 0; below 0 V is worse than a constant. NaN if G does not vary.
-        """
+        """1 − Var(G − V) / Var(G) over the tokens, G the critic's target, V its value before; NaN for a constant G."""
         mask, target = self.rollouts.mask, self.credit.signals[self.objective.critic].double()
         total, residual = (x[mask].var(correction=0) for x in (target, target - self.rollouts.need("value").double()))
         return float(1 - residual / total) if total > 0 else math.nan
@@ -353,12 +331,7 @@ class Step:
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]
 
     def update(self, rows: Tensor, part: int = 0, number: int | None = None) -> Update:
-        """One optimiser step on these rows [M] of the rollout batch.
-
-        Args:
-            part: number of the objective's pass.
-            number: number of the update in the run; None is this step's first.
-        """
+        """One optimiser step on these rows [M]; `part` is the objective's pass, `number` the update's in the run."""
         rows = rows.sort().values
         rollouts = self.rollouts.rows(rows)
         return Update(
@@ -375,10 +348,7 @@ class Step:
 def deal(
     group: Tensor, epochs: int, minibatches: int, by: Literal["groups", "rows"], generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows of each update, shuffled anew in every epoch, as whole groups or single rows.
-
-    With fewer units (groups or rows) than minibatches there are fewer updates.
-    """
+    """Rows of each update, shuffled anew in every epoch; fewer updates if there are fewer groups or rows."""
     plan: list[Tensor] = []
     group, device = group.cpu(), group.device  # read from the device once
     unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group))})
@@ -403,18 +373,15 @@ def make_updates(
     choose: Callable[[Tensor, Step], None] | None = None,
     most: int | None = None,
 ) -> None:
-    """Makes passes x epochs x minibatches updates.
+    """Makes passes x epochs x minibatches updates; raises NotFinite naming the update.
 
     Args:
         make: makes one update: losses, the learner's check, and the optimiser step.
         judge: scores the rows of an update under the current weights, without gradient.
         by: the unit that minibatches do not split.
         skip: skip and count an update with non-finite numbers.
-        choose: gets the rows [M] in the order of the updates, the last update first, and the step; a tracer chooses.
+        choose: gets the rows [M], those of the last update first, and the step; a tracer chooses.
         most: the largest number of updates; None makes all.
-
-    Raises:
-        NotFinite: naming the update.
     """
     plan = step.plan(epochs, minibatches, by)[:most]
     if choose is not None:

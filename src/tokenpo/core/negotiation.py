@@ -21,15 +21,12 @@ def negotiate(
     engine: str = "the embedded engine",
     remedies: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses a method that reads an input which the engine lacks; no input is replaced by another.
+    """Raises Unsupported, with a remedy, for each input that the objective reads and the engine lacks.
 
     Args:
         provides: the optional inputs that the engine has.
         engine: its name, for messages.
         remedies: for an input, how to make the engine provide it.
-
-    Raises:
-        Unsupported: naming method, input, engine and remedy of everything that is missing.
     """
     refuse(missing(objective, provides, engine, remedies))
 
@@ -55,7 +52,6 @@ def missing(
 
 
 def _follows(objective: Objective) -> bool:
-    """Whether a weight divides the current policy by the one that sampled."""
     return any(isinstance(part, RolloutCorrection) and part.current for part in objective.corrects_rollout)
 
 
@@ -83,9 +79,7 @@ def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> l
     """Warnings about the objective, and about parts that are idle or biased with these updates per rollout batch.
 
     Args:
-        updates: number of updates per rollout batch.
-        more: phrase that says how to make more updates.
-        one: phrase that says how to make only one.
+        more, one: phrases that say how to make more updates, and how to make only one.
     """
     notes = objective_notes(objective)
     if updates == 1 and (idle := objective.idle_on_policy):

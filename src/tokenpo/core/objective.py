@@ -39,7 +39,7 @@ class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
     Args:
-        name: for messages and reports; a method takes its builder's name.
+        name: for messages and reports.
         credit: turns the rewards of whole groups into advantages of tokens.
         surrogate: ratio and trust region.
         aggregate: coefficient of each token's loss.
@@ -47,9 +47,9 @@ class Objective:
         penalties: terms of a token's loss; their sum is added.
         shaping: bonuses on the reward; their sum is added before the group is compared.
         temperature: how samplers adapt the temperature; None keeps it constant.
-        passes: the optimiser passes over a rollout batch in order, each on the tokens that it selects; () is one pass
-            on all tokens. `loss` is the loss over all tokens; `split` gives an objective per pass.
-        only: tokens whose loss, penalties included, counts; denominators do not change. None counts all tokens.
+        passes: the optimiser passes over a rollout batch, each on the tokens that it selects; () is one pass on all.
+            `loss` covers all tokens; `split` gives an objective per pass.
+        only: tokens whose loss, penalties included, counts; denominators do not change.
         bypass: every part reads `rollout_logprob` in place of `old_logprob`.
         critic: the critic's loss, for a method that reads `value`; `value_loss` returns it, and J does not contain it.
 
@@ -89,7 +89,7 @@ class Objective:
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
-        """Names of the optional inputs that this objective reads, fields of `Rollouts` and `Policy`."""
+        """Names of the optional inputs that this objective reads."""
         return frozenset({"rollout_logprob"} if self.bypass else ()).union(*(part.reads for part in self._parts))
 
     @functools.cached_property
@@ -155,9 +155,6 @@ class Objective:
 
         Args:
             rollouts: all rollouts that were sampled for the batch, also those not trained on.
-
-        Raises:
-            MissingInput: the rollouts lack an input that a memory needs.
         """
         rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
         return {m: self.call("memory", m, state[m], rollouts, method="after") for m in self.memories}
@@ -225,11 +222,7 @@ class Objective:
         return all(part in credit.signals for part in self._watched)
 
     def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
-        """The batch after `observe`; calls it if that was not done and the batch is the whole step.
-
-        Raises:
-            TokenPOError: the batch is a part of a step and lacks the statistics of the whole.
-        """
+        """The batch after `observe`; calls it if that was not done, and raises TokenPOError for a part of a step."""
         if self.has_observed(batch.credit):
             return batch
         if int(batch.mask.sum()) != totals.tokens:
@@ -261,9 +254,6 @@ class Objective:
             credit: of these rows, from `prepare`, with the critic's target.
             value: [N, T] the critic's current value, with its graph.
             totals: denominators of the whole optimiser step.
-
-        Raises:
-            TokenPOError: the objective has no critic, or the value is not [N, T] or not finite.
         """
         if self.critic is None:
             raise TokenPOError(f"{self.name} has no critic to train: take a method that reads value, such as ppo")
@@ -275,11 +265,7 @@ class Objective:
         return Loss((token * coefficient).sum(), terms)
 
     def evaluated(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
-        """`loss` of a batch that is restricted and observed.
-
-        Raises:
-            UnknownName: no such term.
-        """
+        """`loss` of a batch that is restricted and observed."""
         mask, trust = batch.mask, self._trust(batch)
         weight = penalty = None
         with torch.no_grad():
@@ -321,7 +307,6 @@ class Objective:
 
     @functools.cached_property
     def _parts(self) -> tuple[Part, ...]:
-        """Every part, outermost first."""
         return tuple(walk(self))
 
     def call(self, slot: str, part: Part, *given: Any, method: str = "__call__") -> Any:
@@ -337,11 +322,9 @@ class Objective:
         return copied(self, call=call)
 
     def _tensor(self, slot: str, part: Part, like: Tensor, *given: Any) -> Tensor:
-        """The result of a part that returns a tensor of the shape of `like`."""
         return self._shaped(slot, part, self.call(slot, part, *given), like.shape)
 
     def _trust(self, batch: Batch) -> Trust:
-        """The result of the surrogate."""
         trust, shape = self.call("surrogate", self.surrogate, batch), batch.mask.shape
         for name in ("value", "ratio", "clipped", "lower", "upper"):
             x = getattr(trust, name, None)
@@ -359,15 +342,10 @@ class Objective:
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
-        """The signals that `observe` computes."""
         return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
     def restricted(self, batch: Batch) -> Batch:
-        """The batch without the optional fields that `needs` does not name; parts see only this.
-
-        Raises:
-            MissingInput: one of them is absent.
-        """
+        """The batch without the optional fields that `needs` does not name; parts see only this."""
         facts = self._facts(batch.rollouts, self.needs - _POLICY_FIELDS)
         return batch.of(facts, self._declared(batch.policy, self.needs & _POLICY_FIELDS))
 
@@ -386,7 +364,6 @@ class Objective:
         return "\n".join([f"objective {self.name}", *(f"  {slot:<12}{choice}" for slot, choice in self._choices())])
 
     def _choices(self) -> Iterator[tuple[str, str]]:
-        """Every slot and its parts, as text."""
         for slot in _SHOWN:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)

@@ -14,16 +14,13 @@ FULL_TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05
 
 @dataclass(frozen=True)
 class RatioCheck:
-    """Requires that two forward passes over the same weights agree.
+    """Raises Unsupported, when called, if two forward passes over the same weights disagree.
 
     Args:
         host: name of the training loop, for messages.
         remedy: end of the message about a disagreement.
         tolerance: largest |log-prob − old log-prob|, nats.
         over: compare the largest over the tokens, or the mean.
-
-    Raises:
-        Unsupported: by the call, if the passes disagree.
     """
 
     host: str = "this loop"
@@ -42,53 +39,40 @@ class RatioCheck:
 
 
 STRICT = RatioCheck()
+# Multiplier of the learning rate in the first batch, its smallest and largest change from one batch to the next, and
+# the share of rows with a gradient below which it may rise less.
+FIRST, FALL, RISE, FEW = 0.125, 0.2, 2.0, 0.25
 
 
 @dataclass(frozen=True)
 class KLHold:
     """A target for the KL of a rollout batch, and a limit above which the rest of its updates are left out.
 
-    The KL is the k3 estimate of KL(old || new), nats, averaged over the tokens of rows that can have a gradient; the
-    old policy is the one that sampled. It is measured on the rows of each update before that update, and after the last
-    update on its rows.
+    The KL is the k3 estimate of KL(old || new), nats, averaged over the tokens of rows that can have a gradient. It is
+    measured on the rows of each update before that update, and after the last update on its rows.
 
     Args:
         target: desired maximum of these KLs over a batch, nats per token; None leaves the learning rate alone.
         stop: limit on the KL before an update, nats per token; None is twice the target, infinity never stops.
-        first: multiplier of the host's learning rate in the first batch.
-        fall, rise: smallest and largest change of the multiplier from one batch to the next, as factors.
-        few: if a smaller share of a batch's rows has a gradient, the multiplier may rise less.
 
     Raises:
-        TokenPOError: a number outside its range, or neither target nor stop.
+        TokenPOError: a number that is not above 0, a stop at or below the target, or neither target nor stop.
     """
 
     target: float | None = None
     stop: float | None = None
-    first: float = 0.125
-    fall: float = 0.2
-    rise: float = 2.0
-    few: float = 0.25
 
     def __post_init__(self) -> None:
-        usual = {"target": 0.004, "stop": 0.008, "first": 0.125, "few": 0.25}
-        given = {name: x for name in usual if (x := getattr(self, name)) is not None}
-        faults = [
-            f"KLHold: {name} = {x} is not above 0: give one that is, such as {usual[name]}"
-            for name, x in given.items()
-            if not x > 0
-        ]
         if self.target is None and self.stop is None:
-            faults.append("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
-        elif not faults and self.target is not None and self.limit <= self.target:
-            faults.append(
+            raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
+        for name, x in (("target", self.target), ("stop", self.stop)):
+            if x is not None and not x > 0:
+                raise TokenPOError(f"KLHold: {name} = {x} is not above 0: give one that is, such as 0.004")
+        if self.target is not None and self.limit <= self.target:
+            raise TokenPOError(
                 f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to "
                 "twice the target for instance"
             )
-        if not 0 < self.fall <= 1 <= self.rise:
-            faults.append(f"KLHold: 0 < fall <= 1 <= rise does not hold of {self.fall} and {self.rise}")
-        if faults:
-            raise TokenPOError(*faults)
 
     @staticmethod
     def of(target: float | None, stop: float | None) -> KLHold | None:
@@ -98,7 +82,7 @@ class KLHold:
     @property
     def start(self) -> float:
         """Multiplier of the first batch; 1 without a target."""
-        return 1.0 if self.target is None else self.first
+        return 1.0 if self.target is None else FIRST
 
     @property
     def limit(self) -> float:
@@ -110,9 +94,8 @@ class KLHold:
     def next(self, rate: float, kl: float, live: float = 1.0) -> float:
         """The multiplier of the next batch.
 
-        KL grows with the square of a small step, hence the root. A batch with KL 0, or NaN without a token, leaves the
-        multiplier alone: it trained on nothing. If few rows had a gradient, the multiplier rises by less: such a batch
-        moves less than a full one would, and once rewards saturate the multiplier would double without end.
+        KL grows with the square of a small step, hence the root. A batch that trained on nothing leaves the multiplier
+        alone. If few rows had a gradient, it rises by less: once rewards saturate it would double without end.
 
         Args:
             rate: multiplier of this batch.
@@ -121,5 +104,5 @@ class KLHold:
         """
         if self.target is None or not kl > 0:
             return rate
-        most = self.rise ** min(1.0, live / self.few)
-        return rate * min(max(math.sqrt(self.target / kl), self.fall), most)
+        most = RISE ** min(1.0, live / FEW)
+        return rate * min(max(math.sqrt(self.target / kl), FALL), most)

@@ -1,7 +1,4 @@
-"""An adaptive temperature as plain numbers in a request (`SamplingParams.extra_args`), which can also go over HTTP.
-
-Our logits processor for vLLM applies it.
-"""
+"""An adaptive temperature as plain numbers in a request to vLLM (`SamplingParams.extra_args`), also over HTTP."""
 
 from __future__ import annotations
 
@@ -12,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..base.errors import MissingInput, UnknownName, nearest
 from .head.softmax import block_rows, entropy_of, softmax_parts
 from .parts import AdaptiveTemperature
 from .parts.entropy import EntropyScale
+from .ranges import FINITE, NOT_NEGATIVE, numbers_where, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +25,11 @@ PROCESSOR = "tokenpo.hosts.vllm.processor:AdaptiveTemperatureProcessor"
 PREFIX = "tokenpo_"
 _RULE = ("tau", "quantile", "released_sign")
 KEYS = tuple(PREFIX + name for name in (*_RULE, *EntropyScale._fields))
+_RANGES = {
+    **{PREFIX + name: NOT_NEGATIVE for name in ("spread", "top")},
+    PREFIX + "bottom": numbers_where("a finite number <= 0", lambda x: -math.inf < x <= 0),
+    PREFIX + "released_sign": numbers_where("0 or 1", lambda x: x in (0, 1)),
+}
 
 
 class TemperatureRule(Protocol):
@@ -63,13 +66,7 @@ def extra_args(objective: Objective, state: State) -> dict[str, float]:
 
 
 def read(given: Mapping[str, Any] | None) -> Heat | None:
-    """The adaptive temperature in a request's extra_args; None without any of our keys.
-
-    Raises:
-        UnknownName: a key with our prefix is unknown.
-        MissingInput: some of the keys are missing.
-        TokenPOError: a value is not a number, or outside its range.
-    """
+    """The adaptive temperature in a request's extra_args; None without any of our keys, TokenPOError for bad ones."""
     ours = {key: value for key, value in (given or {}).items() if isinstance(key, str) and key.startswith(PREFIX)}
     if not ours:
         return None
@@ -81,17 +78,9 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
             f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
             "give what tokenpo.hosts.vllm.extra_args(objective, state) returns, whole"
         )
-    x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
-    for name, fits, expected in (
-        ("tau", 0 <= x["tau"] < 1, "in [0, 1)"),
-        ("quantile", 0 <= x["quantile"] <= 1, "in [0, 1]"),
-        ("released_sign", x["released_sign"] in (0, 1), "0 or 1"),
-        ("spread", x["spread"] >= 0, "at least 0"),
-        ("top", x["top"] >= 0, "at least 0"),
-        ("bottom", x["bottom"] <= 0, "at most 0"),
-    ):
-        if not fits:
-            raise TokenPOError(f"extra_args of a request: {PREFIX}{name} = {x[name]:g} must be {expected}")
+    for key, value in ours.items():
+        require("extra_args of a request", key, value, _RANGES.get(key, FINITE))
+    x = {key.removeprefix(PREFIX): float(value) for key, value in ours.items()}
     rule = AdaptiveTemperature(x["tau"], x["quantile"], bool(x["released_sign"]))
     return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))
 
@@ -118,9 +107,3 @@ def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tens
             factor = torch.where(which[rows] == number, heat(entropy), factor)
         pieces.append(factor)
     return torch.cat(pieces) if pieces else logits.new_ones(0)
-
-
-def _number(key: str, value: Any) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TokenPOError(f"extra_args of a request: {key} = {value!r} must be a finite number")
-    return float(value)

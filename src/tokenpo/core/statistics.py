@@ -34,12 +34,7 @@ class Statistics:
 
     @torch.no_grad()
     def add(self, batch: Batch, loss: Loss, number: int = 0, live: Tensor | None = None) -> None:
-        """Adds the rows of one loss.
-
-        Args:
-            number: of the update; a token's lag is this number minus the `version` that sampled it.
-            live: [N] bool, the rows that can have a gradient; None is all.
-        """
+        """Adds the rows of one loss of the update `number`; `live` [N] bool are those that can have a gradient."""
         mask, terms = batch.mask, loss.terms
         moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
         moving = mask if live is None else mask & live[:, None]
@@ -90,19 +85,13 @@ class Statistics:
 
     @property
     def live_kl(self) -> float:
-        """k3 estimate of KL(old || new), nats, mean over tokens of rows that can have a gradient; NaN without any."""
+        """k3 estimate of KL(old || new), nats, mean over tokens of live rows; NaN without any."""
         return _over(float(self._sums.get("live_kl", 0.0)), float(self._sums.get("live", 0.0)))
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
     ) -> Statistics:
-        """The statistics over all ranks; every rank must call it.
-
-        Args:
-            add: sums a vector over the ranks.
-            largest: takes the maximum of a vector over the ranks.
-            device: where the vectors are.
-        """
+        """The statistics over all ranks, which must all call it; `add` and `largest` reduce a vector on the device."""
         whole = Statistics()
         whole._tokens, whole._updates = self._tokens, self._updates
         zero, least = torch.zeros(()), torch.full((), -torch.inf)
@@ -143,7 +132,6 @@ class Statistics:
         }
 
     def _add_lags(self, lag: Tensor, mask: Tensor, ratio: Tensor, clipped: Tensor) -> None:
-        """Adds response tokens [N, T] by lag, the number of updates since the policy that sampled them."""
         place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True).flatten()
         sums = (
             torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double().flatten())
@@ -153,7 +141,6 @@ class Statistics:
 
     @staticmethod
     def _by_lag(sums: Mapping[str, float]) -> dict[str, float]:
-        """For each bin of lags that occurs: its share of the evaluated tokens, mean ratio and clipped fraction."""
         tokens = {least: count for least in LAGS if (count := sums.get(f"lag_{least}_tokens", 0.0))}
         metrics: dict[str, float] = {}
         for least, count in tokens.items():
@@ -172,7 +159,6 @@ class Statistics:
 
 
 def _numbers(values: list[Tensor]) -> list[float]:
-    """The scalars as numbers, read from the device at once."""
     return torch.stack(values).tolist() if values else []
 
 

@@ -60,7 +60,6 @@ def example(
     """Random inputs in float64 with unequal lengths, NaN in the padding, mixed groups, and ratios beyond every clip.
 
     Args:
-        groups: number of groups.
         size: rollouts of a group.
         length: T.
         moved_by: standard deviation of the log-ratios of current to old policy, nats.
@@ -131,9 +130,8 @@ class Evaluation:
         loss: detached; its terms are those of the first split.
         batch: the batch after `observe`.
         totals: its denominators.
-        gradient: [N, T] gradient of the loss to the log-probabilities.
-        entropy_gradient: [N, T] gradient of the loss to the entropies.
-        teacher_gradient: [N, T] gradient of the loss to the divergences from a teacher.
+        gradient, entropy_gradient, teacher_gradient: [N, T] gradients of the loss to the log-probabilities, to the
+            entropies and to the divergences from a teacher.
     """
 
     loss: Loss
@@ -213,9 +211,8 @@ def hold(condition: Any, sentence: str) -> None:
 def same(actual: Evaluation, expected: Evaluation, prefix: str = "") -> None:
     """Requires losses and gradients to be equal up to the rounding of float64; `prefix` starts the message."""
     close(actual.loss.value, expected.loss.value, prefix or "the loss differs")
-    close(actual.gradient, expected.gradient, prefix or "the gradient differs")
-    close(actual.entropy_gradient, expected.entropy_gradient, prefix or "the gradient in the entropy differs")
-    close(actual.teacher_gradient, expected.teacher_gradient, prefix or "the gradient in the divergence differs")
+    for name in ("gradient", "entropy_gradient", "teacher_gradient"):
+        close(getattr(actual, name), getattr(expected, name), prefix or f"the {name} differs")
 
 
 def close(actual: Tensor, expected: Tensor, prefix: str = "") -> None:
@@ -241,7 +238,6 @@ def leaving_inputs_alone(objective: Objective) -> Objective:
 
 
 def _tensors(given: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a part's arguments, each with its name."""
     for x in given:
         if isinstance(x, Batch):
             yield from _tensors((x.rollouts, x.policy, {"the advantage": x.credit.advantage}, x.credit.signals))

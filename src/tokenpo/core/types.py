@@ -39,11 +39,7 @@ class Fields:
     """Tensors by name; a field whose default is None is optional."""
 
     def need(self, name: str) -> Tensor:
-        """The field with this name; a part must declare an optional one in `reads`.
-
-        Raises:
-            MissingInput: the field is absent.
-        """
+        """The field with this name, or MissingInput; a part must declare an optional one in `reads`."""
         if (value := self.get(name)) is None:
             owner = type(self).__name__
             if name not in FACTS:
@@ -86,10 +82,9 @@ class Fields:
 @documented
 @dataclass(frozen=True, eq=False)
 class Rollouts(Fields):
-    """Data about N sampled responses, detached; later steps do not change it.
+    """Data about N sampled responses, detached.
 
-    Padding may hold anything, even NaN: it is zeroed here (except in token_ids) and never read again. Half-precision
-    tensors become float32.
+    Padding may hold anything, even NaN: it is zeroed here, except in token_ids. Half-precision tensors become float32.
 
     Args:
         mask: [N, T] bool, true on response tokens, EOS included; never inferred from token values.
@@ -189,11 +184,7 @@ class Rollouts(Fields):
         return copied(self, mask=self.mask & mask)
 
     def bypassed(self) -> Rollouts:
-        """A copy with rollout_logprob as old_logprob.
-
-        Raises:
-            MissingInput: rollout_logprob is absent.
-        """
+        """A copy with rollout_logprob as old_logprob."""
         return copied(self, old_logprob=self.need("rollout_logprob"))
 
 
@@ -295,11 +286,7 @@ class Batch:
         return self.rollouts.mask
 
     def need(self, name: str) -> Tensor:
-        """An optional field of the rollouts or the policy; a part must declare it in `reads`.
-
-        Raises:
-            MissingInput: the field is absent.
-        """
+        """An optional field of the rollouts or the policy, or MissingInput; a part must declare it in `reads`."""
         return (self.policy if name in vars(self.policy) else self.rollouts).need(name)
 
     def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
@@ -307,11 +294,7 @@ class Batch:
         return copied(self, rollouts=rollouts, policy=policy)
 
     def signal(self, key: Any) -> Tensor:
-        """The [N, T] tensor of a signal that `prepare` or `observe` computed.
-
-        Raises:
-            TokenPOError: neither has computed it.
-        """
+        """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
         try:
             return self.credit.signals[key]
         except KeyError:
@@ -366,8 +349,8 @@ class Totals:
         """Counts one whole optimiser step.
 
         Args:
-            length: largest length of a response that sampling allows, tokens. None takes the longest of these rollouts;
-                in a training loop Dr. GRPO's constant would then change from step to step.
+            length: largest length of a response that sampling allows, tokens; None takes the longest of these rollouts,
+                which changes from step to step.
         """
         per_row = rollouts.mask.sum(1)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()

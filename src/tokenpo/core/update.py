@@ -37,7 +37,7 @@ class Update:
     Args:
         objective: the objective of this pass.
         totals: denominators over all micro-batches and ranks.
-        number: number of the update in the run; keys the objective's random draws, together with the seed.
+        number: number of the update in the run; with the seed it keys the objective's random draws.
         rows: [M] places in the rollout batch, ascending; a row may occur twice.
         rollouts, credit: those of the rows.
         statistics: over the losses so far.
@@ -61,11 +61,7 @@ class Update:
         return self.objective.scope == "batch"
 
     def observe(self, policy: Policy) -> None:
-        """Computes the objective's statistics over the whole update; does nothing for an objective of row scope.
-
-        Args:
-            policy: predictions for all rows of the update, in their order.
-        """
+        """Computes an objective's statistics of batch scope, from predictions for all rows of the update in order."""
         # A row that occurs twice is observed once, so that both of its losses are equal.
         if self.observes:
             draws = keyed_generator(self.seed, "observe", self.number)
@@ -83,9 +79,7 @@ class Update:
         return (piece for piece in live.split(size) if len(piece))
 
     def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
-        """The batch and the loss of any rows of the update; adds them to its statistics.
-
-        Losses of disjoint rows add up to the loss of the update.
+        """The batch and the loss of any rows of the update, which add up; adds them to its statistics.
 
         Args:
             policy: predictions for these rows, in their order.
@@ -121,8 +115,7 @@ class Update:
             teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
 
         Raises:
-            NotFinite, TokenPOError: as `evaluate`.
-            MissingInput: the rollouts have no token_ids.
+            NotFinite, TokenPOError: as `evaluate`; or the rollouts have no token_ids.
         """
         # Imported here because most programs never fuse.
         from .head.fused import fused_gradient, fused_loss
@@ -143,22 +136,13 @@ class Update:
         return batch, fused
 
     def value_loss(self, value: Tensor, rows: Tensor | None = None) -> Loss:
-        """The critic's loss (`Objective.value_loss`) of any rows of the update; adds it to the statistics.
-
-        Args:
-            value: [M, T] the critic's current value, with its graph.
-            rows: places in the rollout batch; None is every row of the update.
-        """
+        """The critic's loss of any rows, from its value [M, T] with its graph; adds it to the statistics."""
         loss = self.objective.value_loss(*self.of(rows), value, self.totals)
         self.statistics.add_value(loss)
         return loss
 
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
-        """The batch of some rows, with the fields of the policy that the objective needs.
-
-        Raises:
-            NotFinite: naming the row of the rollout batch.
-        """
+        """The batch of some rows, with the fields of the policy that the objective needs; NotFinite names the row."""
         rollouts, credit = self.of(rows)
         try:
             return Batch(rollouts, credit, policy.only(self.objective.needs))
@@ -166,11 +150,7 @@ class Update:
             raise self._located(error, rows) from error
 
     def of(self, rows: Tensor | None) -> tuple[Rollouts, Credit]:
-        """Rollouts and credit of some rows of the update; None is all.
-
-        Raises:
-            TokenPOError: a row is not in the update.
-        """
+        """Rollouts and credit of some rows of the update; None is all."""
         if rows is None:
             return self.rollouts, self.credit
         places = torch.searchsorted(self.rows, rows).clamp(max=len(self.rows) - 1)
@@ -179,7 +159,7 @@ class Update:
         return self.rollouts.rows(places), self.credit.rows(places)
 
     def culprit(self, policy: Policy, rows: Tensor | None = None) -> str:
-        """Text about the part and token that make a loss or gradient of these rows non-finite."""
+        """Names the part and the token that make a loss or gradient of these rows non-finite."""
         number = broken(self.objective, self.batch(policy, rows), self.totals)
         if number is None:
             return SOUND
