@@ -12,12 +12,7 @@ from ..base.errors import OutOfRange
 
 
 class Range(NamedTuple):
-    """A set of values.
-
-    Args:
-        text: describes it in messages, after "expected".
-        holds: whether a value of any type is in it.
-    """
+    """A set of values: its text in messages, after "expected", and whether it holds a value of any type."""
 
     text: str
     holds: Callable[[object], bool]
@@ -113,10 +108,6 @@ def range_of(hint: object, *kinds: type) -> Range | None:
 
 
 def require(owner: str, name: str, value: object, allowed: Range) -> None:
-    """Refuses a value outside its range.
-
-    Raises:
-        OutOfRange: naming owner, name, value and range.
-    """
+    """Raises OutOfRange for a value outside its range."""
     if not allowed.holds(value):
         raise OutOfRange(owner, name, value, allowed.text)

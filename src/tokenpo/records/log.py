@@ -21,9 +21,7 @@ logger = logging.getLogger(__name__)
 LOGS = ("metrics.jsonl", "trace.jsonl")
 # Only these are moved aside: data and checkpoints in the directory may belong to the new run.
 OURS = (*LOGS, "config.json", "objective.txt", "versions.json", "rollouts", "report.html")
-PACKAGES = (
-    "tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym", "math-verify",
-)  # fmt: skip
+PACKAGES = "tokenpo torch transformers tokenizers safetensors numpy peft reasoning-gym math-verify".split()
 
 
 def versions(*more: str) -> dict[str, Any]:
@@ -40,10 +38,7 @@ def versions(*more: str) -> dict[str, Any]:
 
 @functools.cache
 def commit(package: Path) -> str | None:
-    """The commit of the clone that a package runs from, with " and changes" if files differ; None if it is installed.
-
-    A repository around the environment that has the package is not its clone.
-    """
+    """The commit of the clone that a package runs from, with " and changes" if files differ; None without one."""
 
     def git(*words: str) -> str:
         ran = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=10, check=True)
@@ -58,12 +53,7 @@ def commit(package: Path) -> str | None:
 
 
 def describe(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str] = ()) -> None:
-    """Writes config.json, objective.txt and versions.json; the config first, because it marks a run.
-
-    Args:
-        config: the keys that the report reads, and the framework's own settings of any kind.
-        packages: the framework's distributions, whose versions are recorded with ours.
-    """
+    """Writes config.json, objective.txt and versions.json, of ours and `packages`; the config first: it marks a run."""
     write_whole(path / "config.json", json.dumps(config, indent=2, default=str) + "\n")
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
@@ -120,25 +110,18 @@ BATCHES = 3  # rollout batches in a row
 KL, ENTROPY = 0.5, 0.01  # nats per token: largest KL of a healthy step, smallest entropy of a sampling policy
 
 ALL_ZERO = (
-    f"the reward of every response was 0 in the first {BATCHES} batches, so nothing is learnt: read a few responses "
-    "and look whether the verifier finds their answers and the limit of new tokens lets them end; else give easier "
-    "problems or a stronger model"
+    f"the reward of every response was 0 in the first {BATCHES} batches: look whether the verifier finds their answers "
+    "and the limit of new tokens lets them end; else give easier problems or a stronger model"
 )
 ALL_EQUAL = (
-    f"the rewards of every group were equal in {BATCHES} batches in a row, so no response has an advantage and nothing "
-    "is learnt: give problems of middle difficulty, larger groups or a higher temperature"
+    f"the rewards of every group were equal in {BATCHES} batches in a row, so nothing is learnt: give problems of "
+    "middle difficulty, larger groups or a higher temperature"
 )
-MOVED = (
-    f"is more than {KL} nats, so the policy is no longer the one that sampled: lower the learning rate, or hold it "
-    "with kl_stop"
-)
-COLLAPSED = (
-    f"is below {ENTROPY} nats, so the responses to a prompt are nearly all the same: resume from before with a lower "
-    "learning rate or a higher temperature"
-)
+MOVED = f"is more than {KL} nats: lower the learning rate, or hold it with kl_stop"
+COLLAPSED = f"is below {ENTROPY} nats: resume from before with a lower learning rate or a higher temperature"
 NO_GRADIENT = (
-    "the gradient norm is 0 although rewards differ, so no weight moves: look whether the weights are frozen, every "
-    "response is masked, or the method clips or drops every token"
+    "the gradient norm is 0 although rewards differ: look whether the weights are frozen, every response is masked, or "
+    "the method clips or drops every token"
 )
 
 

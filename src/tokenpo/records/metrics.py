@@ -56,11 +56,7 @@ X = TypeVar("X")
 
 
 class Series:
-    """The points of one metric, ascending in steps; a series longer than `EXACT` is thinned to means of buckets.
-
-    Args:
-        step, value: [n], NaN where the value was not a finite number.
-        exact: keep every point, whatever their number.
+    """The points of one metric, ascending in steps [n]; if not `exact`, more than `EXACT` are thinned to means.
 
     Attributes:
         points: (step, value), None without a number; if thinned: the first, means of buckets, the last.

@@ -62,7 +62,6 @@ class Response:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of the fields that this response has beyond reward and tokens."""
         plain = ("token_ids", "rewards", "step")
         return (
             frozenset(self.numbers) | self.single.keys() | {name for name in plain if getattr(self, name) is not None}
@@ -85,11 +84,8 @@ def responses(
     """A batch of tensors as responses; a float32 number becomes the shortest decimal that reads back as the same.
 
     Args:
-        rollouts: N rollouts; every optional field that is set is included.
-        tokens: for each rollout one string per response token.
+        tokens: for each of N rollouts one string per response token.
         groups: [N] names, in place of `rollouts.group`.
-        prompts: [N] texts.
-        correct: [N].
         policy: the current policy, if it is not the one that sampled.
         reward_names: [R] names of the columns of `rollouts.rewards`; None numbers them.
     """
@@ -130,15 +126,7 @@ def shortest(x: float) -> float:
 
 
 def parse(where: str, line: Mapping[str, Any]) -> Response:
-    """A checked response; null means that an optional field is absent.
-
-    Args:
-        where: file and line, or file and row, for the messages.
-
-    Raises:
-        MissingInput: a required field is absent.
-        TokenPOError: a value has the wrong kind or length, or a number is not finite.
-    """
+    """A checked response; null means that an optional field is absent; `where` is its place in messages."""
     line = {name: value for name, value in line.items() if value is not None}
     for name, meaning in REQUIRED.items():
         if name not in line and not (name == "tokens" and "token_ids" in line):
@@ -202,27 +190,9 @@ _PER_TOKEN |= dict.fromkeys(PER_RESPONSE, (float | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
 _PER_TOKEN["version"] = (None | _Numbering | _Number, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
-_KINDS = {
-    "group": "a whole number or text",
-    "reward": "a number",
-    "tokens": "a list of strings",
-    **dict.fromkeys(WHOLE, "a list of whole numbers from 0 on"),
-    "token_ids": "a list of ids",
-    "version": "a list of whole numbers from 0 on, or one for all tokens",
-    "rewards": "an object, the name of each reward function and its number or null",
-    "prompt": "text; write chat messages out",
-    "correct": "true, false or null",
-    "step": "a whole number",
-    **dict.fromkeys(PER_RESPONSE, "a number"),
-}
 
 
 def _explained(problem: ErrorDetails) -> str:
-    name, value = str(problem["loc"][0]), problem["input"]
-    place = name + "".join(f"[{step}]" for step in problem["loc"][1:] if isinstance(step, int))
-    too_large = problem["type"] == "float_type" and type(value) is int  # an int too large for a float
-    if too_large or problem["type"] == "finite_number":
-        return f"{place!r} is {'inf' if too_large else value}: give a finite number, and mend what made this one"
-    names = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
-    shown = names.get(type(value), f"{value!r:.40}")
-    return f"{place!r} is {shown}: give {_KINDS.get(name, 'a list of numbers')}"
+    name, *steps = problem["loc"]
+    place = str(name) + "".join(f"[{step}]" for step in steps if isinstance(step, int))
+    return f"{place!r} is {problem['input']!r:.40}: {problem['msg'].replace('Input', 'it', 1)}"

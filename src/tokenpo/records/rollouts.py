@@ -89,16 +89,7 @@ def record(
     source: str, responses: Sequence[Response], where: Callable[[int], str], unread: Sequence[str],
     notes: Sequence[str], left_out: bool = False,
 ) -> Recording:  # fmt: skip
-    """The batch of these responses.
-
-    Args:
-        where: row number -> the row's name in messages.
-        unread, notes: as in `Recording`, so far.
-        left_out: some lines could not be read, so groups may lack responses of the training.
-
-    Raises:
-        TokenPOError: no response has a token, or only some responses have an input.
-    """
+    """The batch of these responses, named by `where` in messages; `left_out` if some lines could not be read."""
     if not any(response.tokens for response in responses):
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
     _require_alike(responses, where)
@@ -134,7 +125,7 @@ def record(
 
 
 def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -> None:
-    """Refuses inputs, or names of rewards, that only some responses have; no value is invented for the others."""
+    """Refuses inputs, or names of rewards, that only some responses have."""
     inputs = frozenset().union(*(response.given for response in responses))
     for row, response in enumerate(responses):
         if missing := sorted(inputs - response.given):
@@ -170,17 +161,11 @@ def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
     common = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
     odd = [f"{group!s:.40} has {size}" for group, size in sizes.items() if size != common]
     if not odd:
-        if not left_out:
-            return []
-        return [
-            "What was left out may change a group's mean and deviation; every group that is left has the same size, so "
-            "whole groups may be missing."
-        ]
+        return ["What was left out may be whole groups, as those that are left have the same size."] * left_out
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-    why = "its group lost a response" if left_out else "responses are missing"
     return [
-        f"Groups differ in size (most have {common} responses; group {', group '.join(odd[:3])}{more}): where {why}, "
-        "mean and deviation of the group, and so its credit, are not those of the training."
+        f"Groups differ in size (most have {common} responses; group {', group '.join(odd[:3])}{more}): if responses "
+        "are missing, the credit of their group is not that of the training."
     ]
 
 

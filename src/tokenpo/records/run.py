@@ -27,10 +27,7 @@ class Run:
     notes: tuple[str, ...]
 
     def series(self, name: str) -> list[tuple[float, Number]]:
-        """(step, value) at every step with this metric, None if not finite; see `metrics.Series.points`.
-
-        A verifier's note that never occurs in the run is 0 at the steps with an accuracy.
-        """
+        """(step, value) at every step with this metric, None if not finite; 0 for a note that never occurs."""
         if name in self.metrics.series:
             return self.metrics.series[name].points
         return [(x, 0.0) for x, y in self.series("accuracy") if y is not None] if name.startswith(NOTE) else []
@@ -89,11 +86,7 @@ class Trace:
 
 
 def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
-    """Reads a run except its trace; long series are thinned, except those in `exactly`.
-
-    Raises:
-        TokenPOError: no such directory, or no metrics.jsonl with a whole line.
-    """
+    """Reads a run except its trace; long series are thinned, except those in `exactly`."""
     path = Path(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")

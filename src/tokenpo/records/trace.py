@@ -26,11 +26,7 @@ class Tracer:
         self.known: dict[int, dict[str, list[float]]] = {}  # terms of wanted rows that are known before any update
 
     def choose(self, rows: Tensor, step: Step) -> None:
-        """Chooses the best and the worst response of each group in turn, groups with an advantage first.
-
-        Args:
-            rows: row numbers in the rollout batch; groups are taken in the order in which they first appear here.
-        """
+        """Chooses the best and the worst response of each group in turn, groups with an advantage first."""
         if not self.most:
             return
         rollouts, advantage = step.rollouts, step.credit.advantage
@@ -89,7 +85,7 @@ class Tracer:
 
 
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """One string per token, special tokens included, by `decode` and `convert_ids_to_tokens`."""
+    """One string per token, special tokens included, by a tokenizer of transformers."""
     texts = []
     for i in ids:
         text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -83,15 +83,13 @@ def fused_loss(
         totals: denominators of the whole optimiser step.
         bias: [V], if the head has one.
         generator: for `observe`, if that is called here.
-        chunk: number of tokens whose logits exist at a time, at least 512; by default 16 MB of logits, on a GPU a 32nd
-            of its memory and at most 2.5 GiB.
+        chunk: number of tokens whose logits exist at a time; None as in `chunk_rows`.
         terms: names of the loss's terms to keep; None keeps all.
         teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
 
     Raises:
         MissingInput: token ids, a needed teacher, or another input that the objective needs is absent.
-        TokenPOError: shapes do not match, the rows are a part of a step and lack the statistics of the whole, or a term
-            is unknown.
+        TokenPOError: shapes do not match, the rows are an unobserved part of a step, or a term is unknown.
     """
     work = Work(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk or 0, terms, teacher)
     # Not `work`'s tensors: under autocast the gradient of a float32 head must stay float32.
@@ -122,13 +120,7 @@ def fused_gradient(
 ) -> tuple[Fused, Tensor]:
     """`fused_loss` without graph: adds the gradients in place to `head.grad` and `bias.grad`, which must be leaves.
 
-    A float32 head needs no second buffer of its size, in whatever dtype autocast computes.
-
-    Returns:
-        The detached loss, and its gradient to `hidden` [M, H], for `hidden.backward`.
-
-    Raises:
-        MissingInput, TokenPOError: as `fused_loss`; or head or bias is no leaf.
+    Returns the detached loss, and its gradient to `hidden` [M, H]. A float32 head needs no second buffer of its size.
     """
     for name, x in (("head", head), ("bias", bias)):
         if x is not None and x.requires_grad and not x.is_leaf:
@@ -151,10 +143,7 @@ def fused_gradient(
 
 @dataclass(eq=False)
 class Work:
-    """The inputs of a fused loss, checked and without graph.
-
-    Args:
-        chunk: as in `fused.fused_loss`; 0 takes the default.
+    """The inputs of a fused loss, checked and without graph; a `chunk` of 0 takes the default.
 
     Attributes:
         place: [M], each token's place in the flattened mask [N · T].
@@ -203,7 +192,6 @@ class Work:
 
     @property
     def fits(self) -> bool:
-        """Whether all tokens fit one chunk."""
         return len(self.hidden) <= self.chunk
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
@@ -215,7 +203,7 @@ class Work:
             return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
 
     def _observed(self, generator: torch.Generator | None) -> Work:
-        """The work with the credit after `observe`, for which it computes the statistics of all tokens of the step."""
+        """The work with the credit after `observe`."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
         stats = self._stats(slice(0, len(self.hidden)))
@@ -270,16 +258,12 @@ class Work:
         return stats if divergence is None else stats._replace(divergence=divergence), slope
 
     def _stats(self, at: slice) -> RowStats:
-        """Statistics of any number of tokens; their logits are not kept."""
         parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
         buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
         return joined([self._form(x, buffer)[0] for x in parts])
 
     def _loss(self, rows: slice, at: slice, stats: RowStats) -> tuple[Fused, list[Tensor | None]]:
-        """The loss of some rows, and its gradients [M'] to log-probabilities, entropies and teacher's divergences.
-
-        A gradient is None if the loss does not have it.
-        """
+        """The loss of some rows, and its gradients [M'] to log-probabilities, entropies and divergences, or None."""
         objective, piece, credit = self.objective, self.rollouts.rows(rows), self.credit.rows(rows)
         policy = self._policy(rows, at, stats)
         entropy = policy.entropy if objective.entropy_gradient else None

@@ -28,11 +28,9 @@ _TILE, _GPU_TILE = 2**19, 2**24
 
 
 def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> int:
-    """Number of rows of logits [·, V] in a chunk.
+    """Number of rows of logits [·, V] in a chunk, at least 512: 16 MB, or on a GPU a 32nd of its memory up to 2.5 GiB.
 
-    Args:
-        dtype: of the logits.
-        device: of the chunk; None gives the CPU's small chunk, for callers that hold several tensors of this size.
+    A device of None gives the CPU's small chunk, for callers that hold several tensors of this size.
     """
     if device is None or device.type == "cpu":
         size = _CHUNK_BYTES
@@ -63,13 +61,10 @@ def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | N
 
 @dataclass(eq=False)
 class HeadGradient:
-    """Running sums of the gradients to hidden states, head and bias; None for a gradient that is not needed.
+    """Running sums of the gradients to hidden states [M, H], head [V, H] and bias [V]; None for one not needed.
 
-    Args:
-        hidden: [M, H], in the dtype of the hidden states.
-        head: [V, H], at least float32, or in the head's own dtype if a single product computes it.
-        bias: [V], at least float32.
-        blank: `head` is uninitialised; the first product is written rather than added, which saves passes over it.
+    The head's is at least float32, or in the head's dtype if a single product computes it. If `blank`, it is
+    uninitialised and the first product is written rather than added.
     """
 
     hidden: Tensor | None
@@ -108,17 +103,14 @@ class HeadGradient:
         self.blank = False
 
     def like(self, hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients, each in the dtype of its tensor."""
         self.settle()
         pairs = ((self.hidden, hidden), (self.head, head), (self.bias, bias))
         return tuple(None if x is None or y is None else x.to(y.dtype) for x, y in pairs)
 
     def add(self, at: slice | Tensor, w: Tensor, factor: Tensor, hidden: Tensor, head: Tensor, *, spend: bool) -> None:
-        """Adds the gradients that follow from factor · w [M', V], the gradient to the logits of the rows `at`.
+        """Adds what follows from factor · w [M', V], the gradient to the logits of the rows `at` (`softmax.ascent`).
 
         Args:
-            at: distinct places of the rows.
-            w, factor: from `softmax.ascent`.
             hidden: [M', H], hidden states of the rows.
             head: [V, H].
             spend: w may be overwritten.
@@ -192,10 +184,7 @@ def keep_rows_(w: Tensor, rows: Tensor) -> None:
 
 
 def probe_head(model: Any) -> bool:
-    """Whether a causal LM's logits are exactly head(hidden), without a soft cap (Gemma) or scale (Cohere).
-
-    Runs a forward pass over a few tokens. `model` has the interface of transformers' models.
-    """
+    """Whether a causal LM's logits are exactly head(hidden), without soft cap or scale, by a pass over a few tokens."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
         return False

@@ -141,17 +141,13 @@ def ascent(
 ) -> tuple[Tensor, Tensor]:
     """(w [M, V], f [M, 1]); f · w is the gradient of Σ g log p_y + g_entropy H + g_divergence D to the logits.
 
-    f is returned separately because it is cheaper to apply to hidden states, and because a small f would cost digits of
-    a half-precision w. With g alone, w is `left` itself.
+    f is cheaper to apply to hidden states, and a small f would cost digits of a half-precision w.
 
     Args:
-        left: [M, V] the residual that `residual` wrote.
-        stats: the statistics that it returned.
+        left, stats: what `residual` wrote and returned.
         target: [M].
         scale: 1/T, a number or [M, 1].
-        g: [M], incoming gradient at log p_y.
-        g_entropy: [M], incoming gradient at H, if any.
-        g_divergence: [M], incoming gradient at the divergence from a teacher, if any.
+        g, g_entropy, g_divergence: [M], incoming gradients at log p_y, at H and at the divergence from a teacher.
         slope: [M, V], gradient of that divergence to the scaled logits.
         spend: `left` may be overwritten.
     """

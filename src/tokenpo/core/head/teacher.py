@@ -40,11 +40,7 @@ class Teacher:
     bias: Tensor | None = None
 
     def ready(self, rows: int, vocabulary: int) -> Teacher:
-        """The teacher without graph, with all tensors in one dtype.
-
-        Raises:
-            TokenPOError: the number of rows or the vocabulary is another.
-        """
+        """The teacher without graph, in one dtype; TokenPOError if the number of rows or the vocabulary is another."""
         hidden, head = self.hidden, self.head
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (rows, head.shape[1]) or len(head) != vocabulary:
             raise TokenPOError(

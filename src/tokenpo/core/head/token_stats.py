@@ -1,8 +1,7 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
-At most `chunk` rows of logits exist at a time. If all rows fit one chunk, the residual of their softmax is kept for the
-backward pass; otherwise no tensor of size [M, V] is, and the backward pass computes each chunk again. It skips rows
-whose incoming gradient is exactly zero (clipped tokens, or tokens without advantage).
+At most `chunk` rows of logits exist at a time; the backward pass computes them again unless they fit one chunk. It
+skips rows whose incoming gradient is exactly zero (clipped tokens, or tokens without advantage).
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -62,11 +61,9 @@ def token_stats(
         bias: [V], if the head has one.
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
-        teacher: also compute the divergence from its distributions at the same temperature; its logits take as much
-            memory again.
+        teacher: also compute the divergence from its distributions at the same temperature.
         beta: kind of that divergence (`head.teacher`); `Objective.teacher_beta`.
-        chunk: rows of logits that exist at a time, at least 512; by default 16 MB of logits, on a GPU a 32nd of its
-            memory and at most 2.5 GiB.
+        chunk: rows of logits that exist at a time; None as in `chunk_rows`.
 
     Raises:
         TokenPOError: shapes do not match, or a temperature <= 0.
@@ -94,14 +91,7 @@ def stats_from_logits(
     teacher: Tensor | None = None,
     beta: float = 0.5,
 ) -> TokenStats:
-    """`token_stats` from existing logits [M, V], such as soft-capped ones or those of another engine.
-
-    Args:
-        teacher: [M, V] the teacher's logits.
-
-    Raises:
-        TokenPOError: shapes do not match, or a temperature <= 0.
-    """
+    """`token_stats` from existing logits [M, V], such as soft-capped ones; `teacher` [M, V] are a teacher's."""
     if logits.dim() != 2:
         raise TokenPOError(f"stats_from_logits: logits {list(logits.shape)} must be [M, V]")
     scale = inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
@@ -205,15 +195,11 @@ class _HeadStats(torch.autograd.Function):
 
 
 def _fixed(stats: RowStats, entropy_grad: bool, taught: bool) -> tuple[Tensor, ...]:
-    """The statistics without gradient."""
     return stats.drift, *(() if entropy_grad else (stats.entropy,)), *(() if taught else (stats.divergence,))
 
 
 def live_rows(incoming: Sequence[Tensor | None], head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows where some incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices if all rows are.
-
-    With V ≤ H all rows are returned, as gathering some would cost as much as smaller products save.
-    """
+    """The rows where an incoming gradient [M] is not 0, at most `chunk` at a time; slices for all rows or V ≤ H."""
     count = len(present(incoming[0], "the gradient of the log-probabilities"))
     if head.shape[0] > head.shape[1]:
         rows = functools.reduce(torch.logical_or, [g != 0 for g in incoming if g is not None]).nonzero().squeeze(-1)
@@ -230,11 +216,7 @@ def joined(pieces: Sequence[RowStats]) -> RowStats:
 
 
 def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, where: str) -> float | Tensor:
-    """1/T as a number or as [M, 1]; `where` names the caller in messages.
-
-    Raises:
-        TokenPOError: `target` is not [m] int, or the temperature has another shape or is not > 0.
-    """
+    """1/T as a number or as [M, 1]; `where` names the caller in messages."""
     if tuple(target.shape) != (m,) or target.is_floating_point():
         raise TokenPOError(
             f"{where}: target has shape {list(target.shape)} and dtype {target.dtype}, expected [{m}] int"

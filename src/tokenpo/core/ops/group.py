@@ -102,10 +102,7 @@ def prior_weight(groups: Groups, x: Tensor) -> float:
         between = Σ_g (mean_g − mean of the means)² / (K − 1) − within · mean_g 1/n_g
         κ       = within / between;   ∞ if groups differ no more than by chance, or there is only one
 
-    N and K count the valid rows and their groups.
-
-    Args:
-        x: one value per row.
+    N and K count the valid rows and their groups; x [N].
     """
     valid, size = groups.valid, groups.size().clamp(min=1).double()
     mean = groups.mean_std(x)[0]
@@ -121,12 +118,7 @@ def prior_weight(groups: Groups, x: Tensor) -> float:
 def others_mean(groups: Groups, x: Tensor, prior: float) -> Tensor:
     """[N] float64 ((n − 1) · mean of the group's others + prior · mean of the other groups' rows) / (n − 1 + prior).
 
-    Without other groups this is the mean of the group's others; in a group of one, the mean of the other groups. It is
-    x itself without any other valid row, and on invalid rows.
-
-    Args:
-        x: [N].
-        prior: ≥ 0; ∞ takes only the mean of the other groups.
+    It is x [N] itself without any other valid row, and on invalid rows. A prior of ∞ takes only the other groups.
     """
     whole, size, x = groups.one(), groups.size().double(), x.double()
     own, outside = groups.sum(x), whole.size() - size
@@ -141,25 +133,14 @@ def others_mean(groups: Groups, x: Tensor, prior: float) -> Tensor:
 
 
 def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
-    """[N] bool, true for rollouts with a response in groups whose rewards are not all equal.
-
-    Args:
-        reward: [N].
-        group: [N].
-        mask: [N, T].
-    """
+    """[N] bool, true for rollouts with a response in groups whose rewards [N] are not all equal; mask [N, T]."""
     return Groups.of(group, mask.any(1)).varied(reward)
 
 
 def refill(wanted: int, kept: int, drawn: int) -> int:
-    """Number of groups to sample next, estimated from the share kept so far; at most a whole batch.
+    """Number of groups to sample next for a batch of `wanted`, estimated from the share kept of those drawn so far.
 
     >>> refill(8, 0, 8), refill(8, 2, 8), refill(8, 7, 8), refill(8, 8, 8)
     (8, 8, 2, 0)
-
-    Args:
-        wanted: groups in a batch.
-        kept: groups with unequal rewards so far.
-        drawn: groups sampled so far.
     """
     return wanted if kept == 0 else min(wanted, -(-(wanted - kept) * drawn // kept))

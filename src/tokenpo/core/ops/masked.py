@@ -47,11 +47,7 @@ def inside(lengths: Tensor) -> Tensor:
 
 
 def unpacked(values: Tensor, places: Tensor) -> Tensor:
-    """[N, T, ...] with `values` [S, ...] at the true `places` [N, T], row by row, and zeros elsewhere; keeps the graph.
-
-    Raises:
-        RuntimeError: the number of values is not the number of places.
-    """
+    """[N, T, ...] with `values` [S, ...] at the true `places` [N, T], zeros elsewhere; keeps the graph."""
     out = values.new_zeros(*places.shape, *values.shape[1:])
     out[places] = values
     return out
@@ -71,24 +67,16 @@ def nearest_rank(q: float, count: int) -> int:
 def quantile(x: Tensor, q: float) -> Tensor:
     """Nearest-rank quantile q in [0, 1] of x [M] of any float dtype, as a tensor [] of that dtype.
 
-    Raises:
-        TokenPOError: x is not flat, not of floats or empty, or q lies outside [0, 1].
-
     >>> quantile(torch.tensor([4.0, 1.0, 3.0, 2.0, 5.0]), 0.8)
     tensor(4.)
     """
-    if x.dim() != 1 or not x.is_floating_point():
-        raise TokenPOError(f"quantile needs a flat tensor of floats, got {x.dtype} of shape {list(x.shape)}")
-    if not len(x):
-        raise TokenPOError("quantile needs a flat tensor with at least one value, got shape [0]")
+    if x.dim() != 1 or not x.is_floating_point() or not len(x):
+        raise TokenPOError(f"quantile needs a flat tensor of at least one float, got {x.dtype} of {list(x.shape)}")
     return smallest(x, nearest_rank(q, len(x)))
 
 
 def smallest(x: Tensor, rank: int) -> Tensor:
     """The value of x [M] with this rank in ascending order, counted from 0, as a tensor [].
-
-    Raises:
-        TokenPOError: no value has this rank.
 
     >>> smallest(torch.tensor([4.0, 1.0, 3.0]), 1)
     tensor(3.)

@@ -105,15 +105,7 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
 def gae(reward: Tensor, value: Tensor, mask: Tensor, lam: float | Tensor, gamma: float) -> Tensor:
     """A_t = δ_t + γ λ A_t', δ_t = r_t + γ V_t' − V_t, t' the next token of the mask; after the last, V and A are 0.
 
-    Tokens outside the mask are skipped: they add no discount and have no δ.
-
-    Args:
-        reward, value: [N, T].
-        mask: [N, T] bool.
-        lam: a number, or [N], in [0, 1].
-
-    Returns:
-        [N, T] float64, 0 outside the mask.
+    [N, T] float64 from reward and value [N, T], 0 outside the mask; `lam` is a number or [N], in [0, 1].
     """
     reward, value = reward.double(), value.double()
     ahead = later = torch.zeros_like(reward[:, 0])

@@ -61,11 +61,7 @@ class RolloutCorrection(BatchWeight):
 
 
 class RolloutMean(Signal):
-    """Mean of a correction over the tokens of the rollout batch; the same number at every token [N, T].
-
-    A correction with `sequence` is averaged over the responses. `NormalisedWeight(correction, RolloutMean(correction))`
-    divides by the mean.
-    """
+    """Mean of a correction over the tokens (with `sequence` over the responses) of the rollout batch, [N, T]."""
 
     reads = {"rollout_logprob"}
     correction: RolloutCorrection
@@ -207,9 +203,7 @@ class Rejection(BatchWeight):
 
 
 class Strayed(Selection):
-    """Tokens with A < 0 in responses with mean_t(lp_b − lp) > delta.
-
-    `Drop(Strayed(delta))` is DeepSeek-V3.2's off-policy sequence mask (2512.02556).
+    """Tokens with A < 0 in responses with mean_t(lp_b − lp) > delta; DeepSeek-V3.2's mask (2512.02556) drops them.
 
     Args:
         delta: largest mean log-ratio, nats, > 0.

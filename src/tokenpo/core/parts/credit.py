@@ -67,7 +67,7 @@ class GroupOverlong(Shaping):
 class GroupAdvantage(CreditStage):
     """A_i = (R_i − mean_g) / (std_g + eps), the same for every token of the response; GRPO (2402.03300).
 
-    A group whose rewards are all equal gets exactly 0. Rows without a response token belong to no group.
+    A group whose rewards are all equal gets exactly 0.
 
     Args:
         std: divide by the group's standard deviation (ddof 1); False is Dr. GRPO's advantage.
@@ -96,7 +96,7 @@ class ShrunkAdvantage(CreditStage):
         κ   = variance of rewards within groups / variance between groups, as estimated from the batch
 
     V_i is an empirical-Bayes estimate of the prompt's mean reward that does not use R_i. A batch whose rewards are all
-    equal gets exactly 0. Rows without a response token belong to no group.
+    equal gets exactly 0.
 
     Args:
         eps: added to the standard deviation, ≥ 0.
@@ -204,10 +204,7 @@ class Improbable(Cuts):
 
 
 class EqualEntropy(Cuts):
-    """`count` cuts that divide the sum of the response's old entropies into equal pieces.
-
-    Cut k stands at the first token before which k/(count + 1) of that sum has been reached.
-    """
+    """`count` cuts, the k-th at the first token before which k/(count + 1) of the response's old entropy is reached."""
 
     reads = {"old_entropy"}
     count: Count
@@ -231,16 +228,13 @@ GAIN = Fact(
 class Continuations(Supplied):
     """Where continuations are sampled, how many, and how their rewards become gains.
 
-    The value at a cut is the mean reward of its continuations. `own` and `lean` need no further samples and keep the
-    gradient unbiased: the response itself is one more continuation for the segment that ends at a cut, and the value
-    before a segment may use anything known before that segment.
+    The value at a cut is the mean reward of its continuations. `own` and `lean` keep the gradient unbiased.
 
     Args:
         cuts: the tokens before which continuations are sampled.
         count: continuations from each cut.
         mixed: sample only in groups whose rewards are not all equal.
-        start: take the mean reward of the group's other responses as the value of the prompt. Without it the prompt has
-            a value only if there is a cut at the first token.
+        start: take the mean reward of the group's other responses as the value of the prompt.
         own: count the reward of the response as one more continuation where a segment ends.
         lean: weight of the prompt's value where a segment begins, in continuations; needs `start`.
     """
@@ -265,12 +259,7 @@ class Continuations(Supplied):
         return self.gain(rollouts, cuts, sampler.continued(rollouts, cuts, self.count))
 
     def gain(self, rollouts: Rollouts, cuts: Tensor, value: Tensor) -> Tensor:
-        """[N, T] gain of each token's segment.
-
-        Args:
-            cuts: [N, T] bool, as from `at`.
-            value: [N, T] mean reward of the continuations at the cuts.
-        """
+        """[N, T] gain of each token's segment, from the mean reward [N, T] of the continuations at the cuts."""
         value, start, count = value.double(), None, self.count
         begins = ends = value
         if self.own:
@@ -282,11 +271,7 @@ class Continuations(Supplied):
 
 
 class SegmentGain(CreditStage):
-    """A_it = gain of the token's segment + the shaping's bonus for the response.
-
-    Args:
-        by: where the engine samples continuations.
-    """
+    """A_it = gain of the token's segment + the shaping's bonus for the response."""
 
     reads = {"gain"}
     by: Continuations
@@ -296,11 +281,7 @@ class SegmentGain(CreditStage):
 
 
 class WhitenedGain(SegmentGain):
-    """`SegmentGain`, whitened over the tokens of the batch.
-
-    Args:
-        below: whiten over the tokens whose old probability is below this, and give the others 0; None takes all tokens.
-    """
+    """`SegmentGain`, whitened over the batch's tokens whose old probability is below `below`, if given; 0 elsewhere."""
 
     across_groups = True
     below: Fraction | None = None

@@ -61,10 +61,9 @@ class TokenRewards(Part):
 
 
 class LengthLambda(Part):
-    """λ_i = 1 − 1 / max(alpha · |o_i|, 1): VAPO (2504.05118); a response of up to 1/alpha tokens has λ = 0.
+    """λ_i = 1 − 1 / max(alpha · |o_i|, 1), with NeMo-RL's floor at 1: VAPO (2504.05118).
 
-    The floor at 1 is NeMo-RL's. λ depends on the response's length, which later actions choose, so the policy's
-    gradient is biased even with the exact value.
+    λ depends on the response's length, so the policy's gradient is biased even with the exact value.
     """
 
     alpha: Positive
@@ -116,8 +115,7 @@ class Gae(Discounted, CreditStage):
 class Critic(Discounted):
     """The critic's loss: ½ max((v − G)², (clip(v, V ± clip) − G)²), with target G_it = V_it + A_it(lam).
 
-    v is the value, V the value before the update; A is not whitened. `Objective.value_loss` returns this loss; it is no
-    term of the policy's. With lam = 1 G is the return to go and does not depend on V.
+    v is the value, V the value before the update; A is not whitened. `Objective.value_loss` returns this loss.
 
     Args:
         clip: largest change of the value in a step, in units of the reward, ≥ 0; inf means no bound.
@@ -155,8 +153,7 @@ class RightLikelihood(Penalty):
 
     Args:
         coef: ≥ 0.
-        share: selects the tokens and has their denominator over the rollout batch; counted in phase one, so that no
-            split of the batch changes it.
+        share: selects the tokens and has their denominator over the rollout batch.
     """
 
     coef: NotNegative

@@ -29,8 +29,7 @@ class EntropyScale(NamedTuple):
     Args:
         pivot: quantile of log H over the batch (log-nats).
         spread: root mean square of log H about the pivot.
-        top: largest z-score, 0 if no token lies above the pivot.
-        bottom: smallest z-score, 0 if no token lies below it.
+        top, bottom: largest and smallest z-score, 0 if no token lies above or below the pivot.
     """
 
     pivot: Tensor | float
@@ -40,11 +39,7 @@ class EntropyScale(NamedTuple):
 
 
 def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
-    """The scale of the entropies [N, T] (nats) where mask is true, as tensors [].
-
-    Raises:
-        TokenPOError: the mask is false everywhere.
-    """
+    """The scale of the entropies [N, T] (nats) where mask is true, as tensors []."""
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")

@@ -20,11 +20,7 @@ from .weights import BatchWeight
 
 
 class Estimator(Part):
-    """Estimates a divergence, nats, from the log-ratio x of one sampled token.
-
-    Attributes:
-        stationary: the gradient at x = 0 is 0.
-    """
+    """Estimates a divergence, nats, from the log-ratio x of one sampled token; `stationary` if flat at x = 0."""
 
     stationary = cast(Any, True)
 
@@ -73,10 +69,7 @@ class AbsoluteLogRatio(Estimator):
 
 
 class StraightThrough(Estimator):
-    """The value of one estimator with the gradient of another.
-
-    On samples from the current policy the expected gradient of k2 is that of the divergence; k1's is 0, k3's is biased.
-    """
+    """The value of one estimator with the gradient of another; on policy k2's is unbiased, k1's 0 and k3's biased."""
 
     value: Estimator = K3()
     gradient: Estimator = K2()
@@ -117,9 +110,7 @@ class ReferenceKl(Divergence):
     """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
 
     Args:
-        beta: coefficient, ≥ 0.
-        estimator: k3 in the papers.
-        scale: weight that multiplies a token's divergence.
+        beta, estimator, scale: as in `Divergence`.
         inside: weight > 0 that multiplies the ratio π_ref / π before the estimator.
     """
 
@@ -132,11 +123,7 @@ class ReferenceKl(Divergence):
 
 
 class Reweighted(Penalty):
-    """ratio · penalty, with gradient through both; DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
-
-    With `TokenRatio`, the mean of k1 or k3 over tokens that the old policy sampled estimates the divergence of the
-    current policy from the reference without bias, in value and gradient.
-    """
+    """ratio · penalty, with gradient through both: DeepSeek-V3.2's unbiased KL estimate (2512.02556)."""
 
     penalty: Penalty
     ratio: Ratio = TokenRatio()
@@ -231,7 +218,7 @@ class PerGroupToken(Signal):
 class PromptMean(Aggregate):
     """Every prompt counts alike, and so do the tokens of its group: 1 / (tokens of the group · prompts of the step).
 
-    The number of prompts is taken as sequences of the step / responses per prompt, exact if all groups have one size.
+    Prompts are sequences of the step / responses per prompt, exact if all groups have one size.
     """
 
     share: PerGroupToken = PerGroupToken()

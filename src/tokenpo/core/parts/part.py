@@ -26,10 +26,8 @@ from ..ranges import Range, range_of, require
 from ..types import EXTRA, Batch, Rollouts, Totals, Trust
 
 # Attributes that a part declares: the type of each, and the type's text in messages.
-_FLAGS = (
-    "idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws",
-    "across_groups", "own_slope",
-)  # fmt: skip
+_FLAGS = """idle_on_policy assumes_on_policy corrects_rollout entropy_gradient follows_advantage draws across_groups
+    own_slope""".split()
 _DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 
@@ -42,12 +40,9 @@ class Part:
 
     Attributes:
         reads: names of the optional inputs that the part reads, fields of `Rollouts` and `Policy`.
-        idle_on_policy: the part does nothing while the current policy is the old one; engines warn if a run makes one
-            update per rollout batch.
-        assumes_on_policy: the part assumes that the current policy sampled the rollouts; engines warn if a run makes
-            more than one update per rollout batch, as its gradient is then biased.
-        corrects_rollout: the part weights a token by its ratio to the policy that sampled it; engines add no second
-            correction.
+        idle_on_policy: the part does nothing while the current policy is the old one.
+        assumes_on_policy: the gradient is biased unless the current policy sampled the rollouts.
+        corrects_rollout: the part weights a token by its ratio to the policy that sampled it.
         entropy_gradient: the part sends a gradient through `Policy.entropy`; engines then keep its graph.
     """
 
@@ -71,19 +66,11 @@ class Part:
     __delattr__ = __setattr__
 
     def __post_init__(self) -> None:
-        """Checks the fields' ranges. A subclass that checks fields against each other calls this first.
-
-        Raises:
-            OutOfRange: a field outside its annotation.
-        """
+        """Checks the fields' ranges. A subclass that checks fields against each other calls this first."""
         self.require(**_ranges(type(self)))
 
     def require(self, **fields: Range) -> None:
-        """Refuses a field outside its range.
-
-        Raises:
-            OutOfRange: naming the part's type, the field, its value and the range.
-        """
+        """Raises OutOfRange for a field outside its range."""
         for name, allowed in fields.items():
             require(type(self).__name__, name, getattr(self, name), allowed)
 
@@ -103,8 +90,6 @@ Look: TypeAlias = Callable[[], Trust]
 class BatchSignal(Part):
     """A feature of the current policy over one whole optimiser step, computed by `Objective.observe` without gradient.
 
-    An objective that holds one has scope "batch".
-
     Attributes:
         draws: the signal chooses tokens at random, with the generator passed to it.
     """
@@ -112,11 +97,7 @@ class BatchSignal(Part):
     draws = cast(Any, False)
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
-        """[N, T], finite where the mask is true, or bool.
-
-        The batch already has the signals that this one holds. `trust()` evaluates the surrogate; a signal inside the
-        surrogate must not call it.
-        """
+        """[N, T], finite where the mask is true, or bool; `trust()` evaluates the surrogate around the signal."""
         raise NotImplementedError
 
 
@@ -188,9 +169,7 @@ class Sampler(Protocol):
 
 
 class Supplied(Part):
-    """An input that few methods read, and its computation by the engine that sampled the rollouts.
-
-    An engine calls `supply` once per rollout batch; the parts that hold this one read `rollouts.need(gives)`.
+    """An input that few methods read, computed once per rollout batch by the engine that sampled.
 
     Attributes:
         gives: name of the input in `Rollouts.extra`.
@@ -247,8 +226,7 @@ class SurrogateStage(Part):
     """Phase two: the objective of each token that is maximised, with its trust region.
 
     Attributes:
-        own_slope: the surrogate is not a pessimistic clip, whose slope is ratio · advantage inside its bounds and 0
-            outside; the laws about that slope are then not checked.
+        own_slope: the surrogate is no pessimistic clip, and the laws about such a clip's slope are not checked.
     """
 
     own_slope = cast(Any, False)
@@ -266,10 +244,7 @@ class Selection(Part):
 
 
 class Weight(Part):
-    """A factor ≥ 0 on the surrogate of a token, evaluated without gradient.
-
-    It may as well multiply the advantage, because a factor ≥ 0 commutes with the pessimistic minimum.
-    """
+    """A factor ≥ 0 on the surrogate of a token, evaluated without gradient."""
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         """[N, T] ≥ 0."""
@@ -293,29 +268,19 @@ class Penalty(Part):
 class Aggregate(Part):
     """The coefficient of each token's loss in the scalar loss.
 
-    An aggregate with a `share` gets that signal's [N, T] tensor as a third argument, declared as `*share: Tensor`.
-
     Attributes:
-        share: a signal of phase one, for a coefficient that depends on more than the row's own length; or None.
+        share: a signal of phase one, or None; its [N, T] tensor is the third argument, declared as `*share: Tensor`.
     """
 
     share = cast(Any, None)
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """A number, [N, 1] or [N, T]. The coefficients of a mean sum to about 1 over the step.
-
-        From `mask` only each row's own length may be counted: the rows may be any part of the step.
-        """
+        """A number, [N, 1] or [N, T]; `mask` has any rows of the step, so only a row's own length may be counted."""
         raise NotImplementedError
 
 
 def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()) -> Iterator[Part]:
-    """Every part inside a value, including the value itself.
-
-    Args:
-        inner_first: yield a part after the parts that it holds, rather than before them.
-        outside: classes of parts to leave out, together with the parts that they hold.
-    """
+    """Every part inside a value, itself included, but not `outside` these classes; outermost first, or inner first."""
     if isinstance(part, outside):
         return
     if isinstance(part, Part) and not inner_first:
@@ -331,29 +296,19 @@ def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()
 
 
 def check_parts(whole: Any, owner: str) -> None:
-    """Checks every part inside a value; messages start with `owner`.
-
-    Raises:
-        TokenPOError: a field is not hashable, a declaration has the wrong type, or a field is outside its range.
-    """
+    """Raises TokenPOError for a part inside a value that is no value, declares wrongly or has a field out of range."""
     for part in walk(whole):
-        _check_value(part, owner)
+        try:
+            hash(part)  # parts are keys of signals and memories
+        except TypeError as error:
+            kind, remedy = type(part).__name__, "let its fields hold numbers, text, tuples and parts"
+            raise TokenPOError(f"{owner}: {kind} is no value ({error}): {remedy}") from error
         _check_declarations(part, owner)
         Part.__post_init__(part)  # the part's own __post_init__ may not have called it
 
 
-def _check_value(part: Part, owner: str) -> None:
-    """Refuses a part that is not hashable: parts are keys of signals and memories."""
-    try:
-        hash(part)
-    except TypeError as error:
-        raise TokenPOError(
-            f"{owner}: {type(part).__name__} is no value ({error}): let its fields hold numbers, text, tuples and parts"
-        ) from error
-
-
 def _check_declarations(part: Part, owner: str) -> None:
-    """Refuses declarations of the wrong type, such as a method in place of a property, which would always be true."""
+    """Refuses declarations of the wrong type, such as a method in place of a property."""
     kind = type(part).__name__
     for name, (expected, words) in _DECLARATIONS.items():
         try:

@@ -75,10 +75,7 @@ class ProductSequence(Ratio):
 
 
 class WeightedRatio(Ratio):
-    """sg[w] · ratio: a weight inside the minimum and the clip.
-
-    There a large weight can clip the very token that it is meant to strengthen.
-    """
+    """sg[w] · ratio: a weight inside the clip, where a large one can clip the very token that it should strengthen."""
 
     ratio: Ratio
     weight: BatchWeight

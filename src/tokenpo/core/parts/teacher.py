@@ -24,14 +24,11 @@ from .part import CreditStage, Penalty
 class TeacherCredit(CreditStage):
     """A_it = inner_it + coef · clip(Σ_{k≥t} gamma^(k−t) x_ik, ±bound), over response tokens k.
 
-    On policy the expected step with gamma = 0 descends KL(p ‖ q) at the sampled states, as if the policy did not choose
-    those states. With gamma = 1 under a token sum it descends the divergence of whole responses, to which every further
-    token adds. With a finite bound it descends neither, but is still 0 in expectation where p = q. A group whose
-    rewards are all equal keeps this credit.
+    On policy the expected step with gamma = 0 descends KL(p ‖ q) at the sampled states; with gamma = 1, under a token
+    sum, that of whole responses. With a finite bound it descends neither, but is still 0 in expectation where p = q.
 
     Args:
-        inner: credit from the rewards, already normalised, to which the teacher's credit is added. None uses no reward
-            and ignores the shaping's bonus.
+        inner: credit from the rewards, to which the teacher's is added; None uses no reward and no bonus.
         coef: per nat, ≥ 0.
         gamma: discount per token, in [0, 1]; 0 takes the token's own x.
         bound: nats, > 0; with inf only x itself is bounded, to ±20, for tokens that the teacher finds impossible.
@@ -64,15 +61,13 @@ class NoCredit(CreditStage):
 class TeacherKl(Divergence):
     """beta · estimator(x): the divergence KL(p ‖ q) from the teacher.
 
-    The default has the value of k1 and the gradient of k2; on policy the latter's expectation is the gradient of
-    KL(p ‖ q) at the sampled states. k3's is the gradient of KL(q ‖ p), with the variance of q / p. K1 alone is refused:
-    its gradient is 0 in expectation and does not depend on the teacher.
+    The default has the value of k1 and the gradient of k2, which on policy is that of KL(p ‖ q) at the sampled states;
+    k3's is that of KL(q ‖ p), with the variance of q / p. K1 alone is refused: its gradient is 0 in expectation.
 
     Args:
         beta: coefficient, ≥ 0.
         estimator: estimates a token's divergence.
-        scale: weight that multiplies a token's divergence. On rows that an older policy sampled, the gradient is biased
-            unless this weight is the ratio.
+        scale: weight that multiplies a token's divergence; off policy only the ratio keeps the gradient unbiased.
     """
 
     reads = {"teacher_logprob"}
@@ -95,11 +90,9 @@ class TeacherKl(Divergence):
 class TeacherDivergence(Penalty):
     """coef · D(p, q): a divergence between whole next-token distributions, p of the policy and q of the teacher.
 
-    beta = 0 is KL(q ‖ p), which makes the policy cover all that the teacher does. beta = 1 is KL(p ‖ q), which keeps it
-    where the teacher is likely. Between them is GKD's Jensen-Shannon divergence. Its gradient vanishes toward both ends
-    (as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q)), so the scale jumps at exactly 0 and 1: tune coef or the learning rate
-    for each beta. The gradient is that of D at the sampled states, as if the policy did not choose them; the sampled
-    token adds no noise.
+    beta = 0 is KL(q ‖ p), which makes the policy cover all that the teacher does; beta = 1 is KL(p ‖ q), which keeps it
+    where the teacher is likely; between them is GKD's Jensen-Shannon divergence. Its gradient vanishes toward both
+    ends, so the scale jumps at exactly 0 and 1: tune coef or the learning rate for each beta.
 
     Args:
         coef: ≥ 0.
