@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.base.files import locked, old_of, sweep, whole, whole_directory, write_whole
+from tokenpo.base.files import (
+    is_fresh,
+    locked,
+    old_of,
+    opened_in_place,
+    remove_directory,
+    sweep,
+    whole,
+    whole_directory,
+    write_whole,
+)
 from tokenpo.base.jsonl import Line, Lines, cut, whole_lines
 
 
@@ -219,3 +229,75 @@ def test_whole_lines_are_read_and_the_others_named(tmp_path: Path) -> None:
     notes.clear()
     assert [line.value for line in whole_lines(path, parse, notes)] == [1]
     assert notes == ["log.jsonl: 1 line was left out (line 2: not valid JSON, cut off while it was being written)."]
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Path]:
+    """A file outside the directory `run` that has to stay as it is."""
+    (tmp_path / "run").mkdir()
+    file = tmp_path / "victim"
+    file.write_bytes(b"precious\n")
+    before = file.stat()
+    yield file
+    assert file.read_bytes() == b"precious\n" and file.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_file_is_written_through_no_link(victim: Path) -> None:
+    page = victim.parent / "run" / "report.html"
+    for name in (".writing-report.html", ".writing-report.html.abcd1234", "report.html"):
+        page.with_name(name).symlink_to(victim)
+    write_whole(page, "new")
+    assert page.read_text() == "new" and not page.is_symlink()
+    assert sorted(path.name for path in page.parent.iterdir()) == [".writing-report.html", "report.html"]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", ".lock"])
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "pipe", "gone"])
+def test_what_is_written_where_it_stands_is_no_link(victim: Path, name: str, kind: str) -> None:
+    path = victim.parent / "run" / name
+    gone = victim.with_name("not-there")
+    makers = {"symbolic": lambda: path.symlink_to(victim), "hard": lambda: path.hardlink_to(victim)}
+    makers |= {"pipe": lambda: os.mkfifo(path), "gone": lambda: path.symlink_to(gone)}
+    makers[kind]()
+
+    def lock() -> None:
+        with locked(path, "busy"):
+            pass
+
+    said = f"{path} is a link or no regular file, and is not written through: remove it, or copy it"
+    writers = [lambda: Lines(path), lambda: opened_in_place(path, os.O_RDWR), lock]
+    writers += [lambda: cut(path, 1)] if kind in ("symbolic", "hard") else []  # elsewhere there is nothing to cut
+    for write in writers:
+        with pytest.raises((TokenPOError, OSError)) as caught:
+            write()
+        assert str(caught.value) == said or kind == "pipe"
+    assert not gone.exists()
+
+
+def test_what_is_removed_is_the_link(victim: Path) -> None:
+    run, kept = victim.parent / "run", victim.parent / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("kept")
+    (run / "inner").mkdir()
+    for link in (run / "step", run / ".old-model", run / ".writing-model.abcd1234", run / "inner" / "link"):
+        link.symlink_to(kept)
+    (run / "model").mkdir()
+    remove_directory(run / "step")
+    remove_directory(run / "inner")
+    sweep(run / "model")
+    assert (kept / "file").read_text() == "kept"
+    assert not (run / "step").is_symlink() and not (run / "inner").exists() and not (run / ".old-model").is_symlink()
+
+
+def test_what_a_dead_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    (tmp_path / ".writing-config.json.abcd1234").write_text("{")
+    assert is_fresh(tmp_path)
+    with whole(config) as ours:
+        assert [path.name for path in tmp_path.iterdir()] == [ours.name]
+        with whole(config) as theirs:
+            assert ours.exists() and theirs != ours
+        ours.write_text("last")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"] and config.read_text() == "last"
+    (tmp_path / "plain").touch()
+    assert config.stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -158,3 +158,23 @@ def test_the_weight_of_the_other_groups_by_hand() -> None:
     assert prior_weight(groups, torch.tensor([1.0, 3, 2])) == math.inf  # no more than chance
     groups = Groups.of(torch.arange(14) // 7, torch.ones(14).bool())  # seven times 0.1 does not average to 0.1
     assert prior_weight(groups, torch.tensor([0.1] * 7 + [0.3] * 7, dtype=torch.float64)) == 0
+
+
+def test_packed_rows_by_hand() -> None:
+    places = masked.inside(torch.tensor([2, 0, 3]))
+    assert places.tolist() == [[True, True, False], [False] * 3, [True] * 3]
+    rows = masked.unpacked(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), places)
+    assert rows.tolist() == [[1, 2, 0], [0, 0, 0], [3, 4, 5]]
+
+
+def test_packed_rows_go_back_again_with_holes_and_more_axes() -> None:
+    places = torch.rand(4, 6) > 0.4
+    values = torch.randn(int(places.sum()), 3)
+    assert torch.equal(masked.unpacked(values, places)[places], values)
+
+
+def test_the_gradient_of_every_value_comes_back_to_its_place() -> None:
+    places, values = masked.inside(torch.tensor([3, 1])), torch.randn(4, requires_grad=True)
+    weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 99.0, 99.0]])
+    (masked.unpacked(values, places) * weight).sum().backward()
+    assert values.grad is not None and values.grad.tolist() == [1, 2, 3, 4]

@@ -1,6 +1,7 @@
 """Nearest-rank quantiles, by hand and against NumPy's sort, and HAPO's entropy score, which takes one."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -41,17 +42,11 @@ def test_quantile_refuses_q_outside(q: float) -> None:
         masked.quantile(torch.ones(3), q)
 
 
-@pytest.mark.parametrize(
-    ("x", "said"),
-    [
-        (torch.ones(2, 2), r"flat tensor of floats, got torch.float32 of shape \[2, 2\]"),
-        (torch.tensor(1.0), r"flat tensor of floats, got torch.float32 of shape \[\]"),
-        (torch.arange(3), r"flat tensor of floats, got torch.int64 of shape \[3\]"),
-        (torch.ones(0), r"at least one value, got shape \[0\]"),
-    ],
-)
-def test_quantile_refuses_what_has_no_order_or_is_empty(x: torch.Tensor, said: str) -> None:
-    with pytest.raises(TokenPOError, match=said):
+@pytest.mark.parametrize("x", [torch.ones(2, 2), torch.tensor(1.0), torch.arange(3), torch.ones(0)])
+def test_quantile_refuses_what_has_no_order_or_is_empty(x: torch.Tensor) -> None:
+    with pytest.raises(
+        TokenPOError, match=rf"flat tensor of at least one float, got {x.dtype} of {re.escape(str([*x.shape]))}"
+    ):
         masked.quantile(x, 0.5)
 
 

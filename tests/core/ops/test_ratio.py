@@ -82,24 +82,6 @@ def test_branch(advantage: float, r: float, dual: float | None, value: float, sl
     )
 
 
-@pytest.mark.parametrize("dual", [None, DUAL])
-def test_is_ppos_minimum(dual: float | None) -> None:
-    """Against torch's gradient, on a grid that avoids ties (where its minimum splits the gradient)."""
-    r = torch.linspace(0.013, 6.013, 241, dtype=torch.float64)
-    for a in (-2.5, -1e-9, 1e-9, 2.5):
-        advantage = torch.full_like(r, a)
-        mine, theirs = r.clone().requires_grad_(), r.clone().requires_grad_()
-        objective = torch.minimum(theirs * advantage, theirs.clamp(LOW, HIGH) * advantage)
-        if dual is not None and a < 0:
-            objective = torch.maximum(objective, dual * advantage)
-        seen, clipped = pessimistic(mine, advantage, LOW, HIGH, dual)
-        torch.testing.assert_close(seen, objective, rtol=1e-15, atol=0)
-        seen.sum().backward()
-        objective.sum().backward()
-        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-15, atol=0)
-        assert torch.equal(clipped, theirs.grad == 0)
-
-
 def test_bounds_per_token() -> None:
     r = _tensor([0.5, 0.5, 2.0, 2.0])
     a = _tensor([-1.0, -1.0, 1.0, 1.0])
@@ -190,17 +172,3 @@ def test_known_leaves_its_gradients_as_they_are() -> None:
         value.backward(retain_graph=True)
     assert given.tolist() == [1, 2]
     assert x.grad is not None and x.grad.tolist() == [3, 6]
-
-
-def test_known_in_half_precision() -> None:
-    x = torch.zeros(1, dtype=torch.bfloat16, requires_grad=True)
-    (known(torch.tensor(0.0), [x], [torch.tensor([1.5], dtype=torch.bfloat16)]) * 2).backward()
-    assert x.grad is not None and x.grad.dtype == torch.bfloat16 and float(x.grad) == 3
-
-
-def test_known_of_an_elementwise_function() -> None:
-    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = known(torch.tensor([10.0, 20.0, 30.0]), [x], [torch.tensor([0.0, 1.0, -2.0])])
-    assert y.tolist() == [10, 20, 30]
-    (y * torch.tensor([1.0, 5.0, 7.0])).sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [0, 5, -14]

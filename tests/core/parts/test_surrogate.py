@@ -117,15 +117,6 @@ def test_group_overlong_by_hand(rollouts) -> None:
     assert GroupOverlong()(facts).tolist() == pytest.approx(expected, rel=1e-14)
 
 
-def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
-    """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
-
-    More than twice L⁺ = max((min + max)/2, mean) is impossible for max itself, since (min + max)/2 > max/2.
-    """
-    facts = rollouts([1] * 6 + [15], [1.0] * 7, [0] * 7)
-    assert GroupOverlong(scale=2.0)(facts).tolist() == pytest.approx([0] * 6 + [-1.75], rel=1e-14)
-
-
 def test_group_overlong_options(rollouts) -> None:
     """Right means reward > threshold: at threshold 0.5 only rows 0 and 1 are right, accuracy 2/3.
 
