@@ -150,13 +150,19 @@ def load(
     return LanguageModel(model.eval(), tokenizer, eos_ids, pad_id, adapter=adapter)
 
 
-def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
+def save(
+    lm: LanguageModel,
+    directory: str | Path,
+    record: Mapping[str, object] | None = None,
+    more: Mapping[str, bytes] | None = None,
+) -> None:
     """Writes a Hugging Face directory that `load` and AutoModelForCausalLM can read, completely or not at all.
 
     LoRA adapters are merged into the weights. After an error, an older model in the directory is unchanged.
 
     Args:
         record: data to store beside the model; `directory.trained` reads it.
+        more: contents of further files by name.
 
     Raises:
         TokenPOError: the destination exists and is not a model directory.
@@ -174,6 +180,8 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
                 lm.tokenizer.save_pretrained(fresh)
             except Exception as error:  # the tokenizers' library raises its own types on a full disk
                 raise OSError(f"the tokenizer cannot be saved: {error}") from error
+        for name, content in (more or {}).items():
+            (fresh / name).write_bytes(content)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 

@@ -27,6 +27,7 @@ from ...base.errors import TokenPOError
 from ...base.files import LARGEST, json_object, opened, remove_directory, whole_directory
 from .. import models as language
 from ..models.directory import trained
+from . import card
 
 _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
@@ -169,9 +170,9 @@ def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
-    """Writes model/ with the step and the checksum of its checkpoint, and adapter/ under LoRA; raises like `save`."""
+    """Writes model/ with card, step and checksum of its checkpoint, and adapter/ under LoRA; raises like `save`."""
     language.save_adapter(lm, run / "adapter")  # first, because model/ marks the run as finished
-    language.save(lm, run / "model", _model_of(run, step))
+    language.save(lm, run / "model", _model_of(run, step), card.files(run))
 
 
 def final_model(run: Path) -> list[str]:
