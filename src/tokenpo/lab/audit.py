@@ -67,12 +67,7 @@ class Audit:
 
 
 def read_lines(path: Path, rewarded_at: float = 1.0) -> list[Line]:
-    """The responses of a .jsonl or .parquet file, or of a run directory.
-
-    Raises:
-        TokenPOError: no such file, or a run without responses.
-        MissingInput: a line lacks its completion, or has neither reward nor `correct`.
-    """
+    """The responses of a .jsonl or .parquet file, or of a run directory; MissingInput without completion or reward."""
     return [_line(where, record, rewarded_at) for file in _files(path) for where, record in read_rows(file)]
 
 

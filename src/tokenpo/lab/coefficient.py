@@ -155,11 +155,7 @@ def differentiated(
     objective: Any, rollouts: Rollouts, credit: Credit, policies: Sequence[Policy], rows: Tensor, totals: Totals,
     seeds: Sequence[int] = (0,),
 ) -> Evaluation:  # fmt: skip
-    """The loss of these rows of a step, with its gradients, under each of the current policies in turn.
-
-    The credit holds all that a row needs of other rows, so the rows of all policies are evaluated at once. With scope
-    "batch" the objective observes the step under each policy before, once with each of the seeds.
-    """
+    """The loss of these rows of a step, with its gradients, under each of the current policies in turn; all at once."""
     if getattr(objective, "scope", "row") == "batch":
         steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
         batches = [objective.observe(Batch(rollouts, credit, policy), draws).rows(rows) for policy, draws in steps]

@@ -30,15 +30,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run.
-
-    Args:
-        name: on the command line.
-        title, unit: as shown.
-        meaning: a sentence.
-        needs: the logged metric that it reads.
-        of: computes it from a finished run.
-    """
+    """A number of a run; `of` computes it from the logged metric `needs`. `name` is that of the command line."""
 
     name: str
     title: str
@@ -49,12 +41,7 @@ class Measure:
 
 
 def measures(names: Sequence[str], threshold: float, config: Config | None) -> list[Measure]:
-    """The measures with these names; `threshold` is the accuracy for `steps` and `train-steps`.
-
-    Raises:
-        UnknownName: no such measure, or it reads a metric that no run logs.
-        TokenPOError: a threshold outside (0, 1], a repeated name, or a measure of samples that this config never draws.
-    """
+    """The measures with these names; `threshold` is the accuracy for `steps` and `train-steps`."""
     if not 0 < threshold <= 1:
         raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
     predefined = {measure.name: measure for measure in _predefined(threshold)}

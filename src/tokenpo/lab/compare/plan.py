@@ -42,18 +42,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Subject:
-    """The compared runs of several methods.
+    """The compared runs of several methods, by label.
 
-    Args:
-        name: the task or recipe, in a word.
-        place: their directory, for messages.
-        labels: the methods, in order.
-        methods: label -> name and options, as in the section `method` of a config.
-        objectives: label -> the objective's text.
-        seeds: all seeds of any method, ascending.
-        planned: the number of planned runs.
-        config: the settings that all runs share.
-        origin, origins: the heading, and one line for each run: its command or its directory.
+    `place` is their directory, `planned` their number, `config` what they share, `origins` a line for each: its command
+    or its directory. `methods` holds name and options, as in the section `method` of a config.
     """
 
     name: str
@@ -90,12 +82,7 @@ def make_plan(
     """The runs of `recipe` with `methods` (see `parse_methods`) and `seeds` seeds, beginning with the recipe's own.
 
     By default every run has one thread and ten evaluations. Overrides change both, the recipe only the evaluations.
-
-    Args:
-        accepted: returns the objective of a recipe, or raises if the engine cannot train it.
-
-    Raises:
-        TokenPOError: fewer than two methods or seeds, no evaluation, or a setting that the comparison sets itself.
+    `accepted` returns the objective of a recipe, or raises if the engine cannot train it.
     """
     entries = parse_methods(methods)
     if seeds < 2:
@@ -202,10 +189,6 @@ def read_existing(given: Sequence[str], exactly: Collection[str]) -> tuple[Subje
     """Reads the runs of each `LABEL=PATTERN`: their subject, and label -> seed -> run.
 
     Leaves out unfinished runs, with a note. Reads metrics in `exactly` without thinning.
-
-    Raises:
-        TokenPOError: another form, a pattern without a match, a run without a seed or under two labels, two runs of one
-            label and seed, or fewer than two labels.
     """
     grouped, unfinished = _grouped(given, exactly)
     if len(grouped) < 2:

@@ -72,12 +72,7 @@ def gather(
     subject: Subject, runs: ByLabel, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure],
     margins: Mapping[str, float], *, where_logged: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Judges the pairs of runs.
-
-    Args:
-        margins: name of a measure -> smallest difference that matters.
-        where_logged: leave out measures that no run has, because engines log different metrics.
-    """
+    """Judges the pairs of runs; `where_logged` leaves out measures that no run has, as engines log different ones."""
     compared, every = pairs(subject.labels, baseline), [run for by_seed in runs.values() for run in by_seed.values()]
     if where_logged:
         measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures

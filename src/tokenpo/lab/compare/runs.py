@@ -114,9 +114,6 @@ def execute(
     """Trains every unfinished run, `jobs` at a time. A run that fails does not stop the others.
 
     On Ctrl-C the active runs save a checkpoint and end, and no more are started.
-
-    Raises:
-        TokenPOError: a directory is refused (nothing was started), or another comparison is at work in `out`.
     """
     busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
     with locked(lock_file(out), busy) as lock, Interrupt() as interrupt:

@@ -178,11 +178,7 @@ class Differences:
 
     @staticmethod
     def of(a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = ()) -> Differences:
-        """The differences of two methods, seed by seed.
-
-        Args:
-            late: for each pair whether a's number, and b's, is only a lower bound; empty: none is.
-        """
+        """The differences of two methods, seed by seed; `late`: whether a's number, and b's, is only a lower bound."""
         values, ahead, behind, noise = [], 0, 0, 0.0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
             rounding = ROUNDING * max(abs(x), abs(y))

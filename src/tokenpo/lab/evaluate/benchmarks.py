@@ -92,9 +92,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Benchmark:
     """The entry called `name` (case, blanks and hyphens are ignored), or a new entry for the file `name`.
 
-    Args:
-        file: a local copy of its problems.
-        changes: fields of the entry to replace; None leaves a field as it is.
+    `file` is a local copy of its problems; `changes` replace fields, where they are not None.
     """
     entries = {_plain(key): entry for key, entry in BENCHMARKS.items()}
     if _plain(name) in entries:

@@ -152,10 +152,7 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
 
 
 def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:
-    """Cuts the file back to whole batches of the plan's problems, in order; returns the number of problems left.
-
-    Only whole batches are kept, because the last bits of a logit may depend on the batch.
-    """
+    """Cuts the file back to whole batches, as a logit's last bits may depend on it; returns the problems left."""
     if not path.is_file():
         return 0
     samples, at_once, ends = plan.options.samples, plan.options.at_once, [0]
@@ -192,11 +189,7 @@ def prepare(directory: Path, config: Config) -> None:
 
 
 def check(directory: Path, config: Config) -> bool:
-    """Whether the directory belongs to this evaluation; False if it is empty or does not exist.
-
-    Raises:
-        TokenPOError: it holds anything else.
-    """
+    """Whether the directory belongs to this evaluation; False if it is empty or new, TokenPOError if it holds more."""
     if directory.is_file():
         raise TokenPOError(f"{directory} is a file: give a directory with --out")
     changed = _changed(directory, config)

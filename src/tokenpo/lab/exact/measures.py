@@ -46,10 +46,7 @@ class Number(NamedTuple):
 class Directions:
     """The directions of a method in a world. R replicates (populations), K batches of each, D logits.
 
-    Args:
-        whole: [R, D], of each population as one batch.
-        single: [R, K, D], of each batch of a population.
-        moved: [R, D], of each population as one batch, at the policy after a drift.
+    `whole` [R, D] and `moved` [R, D], after a drift, take a population as one batch; `single` [R, K, D] each batch.
     """
 
     whole: Tensor
@@ -58,14 +55,7 @@ class Directions:
 
 
 def measure(objective: Objective, world: World, *, perfect: bool = False) -> dict[str, Number]:
-    """The `MEASURES` of a method in a world.
-
-    Args:
-        perfect: replace its credit by Q − V of every token, which is perfect credit.
-
-    Raises:
-        Unsupported: the method needs an input that a world does not give.
-    """
+    """The `MEASURES` of a method in a world; `perfect` replaces its credit by Q − V of every token."""
     of = directions(objective, world, perfect=perfect)
     on, off = (gradient(world, logits).flatten() for logits in (world.initial, drifted(world)))
     on, off = on / on.norm(), off / off.norm()
@@ -137,10 +127,8 @@ def _squared_mean(g: Tensor) -> Tensor:
 
 
 def _square(single: Tensor) -> Tensor:
-    """E|g|² = |E g|² + E|g − E g|² from populations [R, K, D], each divided into K batches.
-
-    A population's mean is close to the expectation, so its batches deviate from that mean with (K − 1)/K of the
-    variance.
+    """E|g|² = |E g|² + E|g − E g|² from populations [R, K, D] of K batches, which deviate from its mean with
+    (K − 1)/K of the variance.
     """
     mean, count = single.mean(1), single.shape[1]
     noise = (single - mean[:, None]).square().sum(-1).mean() * count / (count - 1)

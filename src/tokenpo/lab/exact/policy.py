@@ -80,14 +80,7 @@ _GIVEN = {"rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_rewar
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Sampled paths.
-
-    Args:
-        states, tokens: [N, T] int, 0 where the mask is false.
-        mask: [N, T] bool.
-        reward: [N].
-        group: [N] int; G consecutive rows are a group.
-    """
+    """Sampled paths: states, tokens and mask [N, T], reward and group [N]; G consecutive rows are a group."""
 
     states: Tensor
     tokens: Tensor
@@ -106,8 +99,7 @@ class Walk:
 def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Generator) -> Walk:
     """Paths of the policy with these logits [S, V], in `groups` groups of `size`; prompts by their shares.
 
-    In each state tokens are sampled as evenly as their probabilities allow (systematic sampling, in random order), so
-    that a large batch is close to its expectation.
+    In each state tokens are sampled as evenly as their probabilities allow (systematic sampling, in random order).
     """
     start = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
     group = torch.arange(groups).repeat_interleave(size)

@@ -123,12 +123,9 @@ def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
 
 
 def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float) -> tuple[State, ...]:
-    """A chain NAME1, NAME2, ... of states in which the token does not matter.
+    """A chain NAME1, NAME2, ... of states in which the token does not matter, on to the state or reward `to`.
 
-    Args:
-        certainty: probability of the likeliest token in each of the states.
-        tokens: V.
-        to: the state or reward to which the last one leads.
+    `certainty` is the probability of the likeliest token in each of the states.
     """
     ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
     return tuple(
@@ -175,10 +172,7 @@ def _decision(
 ) -> Iterator[State]:
     """Fillers, then a decision in which the tokens `right` earn 1 and others 0, then fillers on either side.
 
-    Args:
-        p: probabilities of the decision's tokens.
-        certainty: of the fillers before the decision, on the right side and on the wrong side.
-        names: of the chain before, the decision, the chain on the right side and the one on the wrong side.
+    `p` are the decision's probabilities; `certainty` and `names` are of the chain before, right side, wrong side.
     """
     before, fork, on, lost = names
     ends = zip((on, lost), certainty[1:], (1.0, 0.0), strict=True)
@@ -220,12 +214,7 @@ def wandering_sure() -> Iterable[State]:
 
 
 def _wandering(fork: tuple[float, ...], span: tuple[float, float]) -> Iterator[State]:
-    """Token k of the first state leads to a path of k fillers, the decision `fork`, and 3 - k fillers.
-
-    Args:
-        fork: probabilities of the decision's tokens.
-        span: range of the fillers' certainties.
-    """
+    """Token k of the first state leads to a path of k fillers, the decision `fork`, and 3 - k fillers."""
     sure = iter(between(*span, 18))
     yield State("gate", (0.3, 0.27, 0.23, 0.2), ("path0fork", *(f"path{k}before1" for k in (1, 2, 3))))
     for k in range(4):

@@ -152,13 +152,7 @@ def explain_all(
 ) -> Explanation:
     """Explains every method whose inputs the recording has; the others are refused with the reason.
 
-    Args:
-        quantile: tokens at or above this quantile of the entropy have high entropy.
-        correction: name of a correction for the sampling policy, applied to every method.
-
-    Raises:
-        UnknownName: no such method or option.
-        TokenPOError: a quantile outside [0, 1], or no method that can be shown.
+    Tokens at or above `quantile` of the entropy have high entropy; `correction` is applied to every method.
     """
     if not 0 <= quantile <= 1:
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")

@@ -63,12 +63,7 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
 
 
 def push_of(label: str, objective: Objective, recording: Recording) -> MethodPush:
-    """Evaluates the objective on the whole recording as one optimiser step, without memory of earlier batches.
-
-    Raises:
-        MissingInput: the recording lacks an input.
-        NotFinite: the loss or a gradient is not finite.
-    """
+    """Evaluates the objective on the whole recording as one optimiser step, without memory of earlier batches."""
     if reason := missing(label, objective, recording):
         raise MissingInput(reason)
     rollouts, policy = recording.rollouts.only(objective.needs), recording.policy.only(objective.needs)

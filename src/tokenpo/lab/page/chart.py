@@ -28,14 +28,7 @@ _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart.
-
-    Args:
-        points: (x, y); y is None where nothing was measured.
-        colour: number of the style class c0..c2.
-        dots: mark each point.
-        span: (x, low, high) intervals.
-    """
+    """A line of a chart: points (x, y or None), intervals `span` (x, low, high), a style class c0..c2."""
 
     label: str
     points: Sequence[Point]
@@ -64,16 +57,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of lines over steps.
-
-    Args:
-        unit: label of the y axis.
-        fraction: show values as percentages.
-        low, high: values that the y axis includes.
-        log: use a logarithmic y axis.
-        stacked: draw each line on top of those before it.
-        always: keep the chart among the first even if it is constant.
-    """
+    """A chart of lines over steps; its y axis includes `low` and `high`. `always` keeps a constant one in front."""
 
     title: str
     unit: str

@@ -21,13 +21,8 @@ HERE = Path(__file__).parent
 def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **values: Any) -> str:
     """The page of a template as text; the same arguments give the same bytes.
 
-    The name at the top links to `home()`. Custom properties that no rule of the page reads are left out.
-
-    Args:
-        source: the template; a style sheet of its name beside it follows the common one.
-        rules: style rules of this page.
-        script: the only script that may run.
-        values: for the template; escaped unless they are Markup.
+    A style sheet of the template's name follows the common one and `rules`. `script` is the only one that may run.
+    Values are escaped unless they are Markup. Custom properties that no rule reads are left out.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
     style = _without_idle("\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules]))

@@ -93,13 +93,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Args:
-        head: headings, that of the names first.
-        words: the last column holds words, which are aligned left.
-        foot: cells below the columns, without the names.
-    """
+    """A table; `words`: the last column is aligned left; `foot`: cells below the columns, without the names."""
 
     head: Sequence[str]
     rows: Sequence[Row]

@@ -63,13 +63,9 @@ EXPECTED = tuple(KNOWN)[:10]  # a page lists those that the trace lacks
 
 @dataclass(frozen=True)
 class Scale:
-    """The colour scale of a quantity.
+    """The colour scale of a quantity: `edges` from low to high, and the number of values `beyond` them.
 
-    Args:
-        key: first letter of its style classes.
-        palette: "d" diverging, "s" sequential or "k" clip states.
-        edges: bounds of the colours, from low to high.
-        beyond: number of values outside the edges.
+    `key` begins its style classes; the palette is "d" diverging, "s" sequential or "k" clip states.
     """
 
     quantity: Quantity
@@ -177,14 +173,7 @@ def _reach(distances: Iterable[float]) -> float:
 
 @dataclass(frozen=True)
 class DrawnToken:
-    """A token as it is drawn.
-
-    Args:
-        position: from 1.
-        values: a formatted number per quantity.
-        breaks: a line ends after it.
-        gap: number of tokens that are left out before it.
-    """
+    """A token as it is drawn; `gap` tokens are left out before it, and a line ends after it if it `breaks`."""
 
     position: int
     text: str

@@ -162,14 +162,10 @@ WIDE, NARROW = 8, 3  # numbers per row of the readout
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
-    """Draws a run directory as one self-contained HTML file.
+    """Draws a run directory as one self-contained HTML file: `out`, or report.html in the directory.
 
     A Content-Security-Policy allows its only script by hash and forbids everything else. Parts that could not be read
     (a cut line, a missing trace) are named on the page. Equal runs give equal bytes.
-
-    Args:
-        run_dir: the run.
-        out: the file or its directory; None is report.html in the run directory.
 
     Raises:
         TokenPOError: no run directory, no metrics, or `out` cannot be written.
