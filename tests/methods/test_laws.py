@@ -107,14 +107,6 @@ def test_the_laws_of_check_method(name: str, options: dict) -> None:
     assert tokenpo.check_method(tokenpo.method(name, **options)) == tuple(law.__name__ for law in LAWS)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("gdpo", {"weights": (1.0, 2.0)}), ("mt_grpo", {"outcome_rewards": 4}), ("mt_grpo", {})]
-)
-def test_a_method_is_tried_with_the_rewards_that_it_takes(name: str, options: dict) -> None:
-    objective = tokenpo.method(name, **options)
-    assert tokenpo.check_method(objective)
-
-
 @every_case
 @pytest.mark.parametrize("half", ["facts", "policy"])
 def test_facts_and_policy_may_differ_in_precision(name: str, options: dict, half: str) -> None:

@@ -234,32 +234,6 @@ def test_infinite_are_only_limits() -> None:
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
 
-def test_above_one_is_no_share() -> None:
-    """Quantiles, fractions, probabilities, strengths and lower clips; a `start` beyond its largest."""
-    assert {name for name in _accepting(1.0) - _accepting(2.0) if not name.endswith(".low")} == {
-        *(
-            "clip_cov.fraction kl_cov.fraction tr_grpo.lower hapo.quantile hapo.beta adv_reweight.a aspo.low_eps "
-            "aspo.high_eps aspo.quantile archer.low_clip archer.high_clip archer.quantile forking_tokens.fraction "
-            "stapo.prob stapo.quantile sent.fraction sent.low_entropy s_grpo.fraction lopti.a arm.fraction "
-            "dhpo.sequence_low egspo.quantile egspo.attenuation fipo.least spo.below gigpo.gamma ppo.lam "
-            "ppo.critic_lam ppo.gamma vapo.critic_lam rto.lam opd.gamma gkd.beta rlsd.lam rlsd.eps"
-        ).split()
-    }
-    assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
-
-
-def test_zero_is_refused_where_nothing_would_be_left() -> None:
-    """Fractions, divisors, steepness, and limits that hold everything."""
-    assert _accepting(0.5) - _accepting(0.0) == {
-        *(
-            "dr_grpo.length clip_cov.fraction kl_cov.fraction sapo.tau_pos sapo.tau_neg forking_tokens.fraction "
-            "sent.fraction sent.low_entropy s_grpo.fraction lopti.eta ha_dw.scale aer.rho arm.fraction hmpo.cap "
-            "opsm.delta fipo.decay fipo.safety real.tau spo.below vapo.alpha rto.bound opd.coef opd.bound gkd.coef "
-            "sdpo.cap"
-        ).split()
-    }
-
-
 def test_a_published_method_of_the_users_own_is_held_to_the_ranges_of_its_options_and_parts() -> None:
     @Paper("An example", "0000.00000", "own")
     def mine(*, share: Share | None = 0.1, strength: float = 0.1) -> Objective:

@@ -12,7 +12,7 @@ from page_tree import read_html
 from run_views import lines
 from tokenpo.cli.main import main
 from tokenpo.lab.compare.plan import make_plan
-from tokenpo.lab.compare.runs import Ended, Failure, State, state, train_command
+from tokenpo.lab.compare.runs import Ended, State, state, train_command
 from written_runs import write_run
 
 TINY = """
@@ -114,31 +114,6 @@ def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tin
     shutil.rmtree(run.directory / "model")
     shutil.rmtree(run.directory / "checkpoints")
     assert state(run) is State.DONE
-
-
-def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
-    plan = made("grpo,dapo", 3, leave=["dapo seed 1"])
-    failed = plan.runs[3]
-
-    def execute(runs, jobs, out, watcher):
-        failure = Failure(failed, "CUDA out of memory", out / "logs" / "dapo-seed1.log")
-        watcher.ended(failed, 5.0, failure)
-        return Ended((failure,), False)
-
-    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", execute)
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.subject.place)]
-    assert main(command) == 2
-    captured = capsys.readouterr()
-    assert captured.err == (
-        f"tokenpo: 1 run failed: dapo seed 1: CUDA out of memory (log: {plan.subject.place}/logs/dapo-seed1.log); "
-        "the same command tries them again\n"
-    )
-    assert "[5/6] dapo seed 1: failed: CUDA out of memory in 5 s" in captured.out
-    assert "3 methods" not in captured.out and "final accuracy: inconclusive" in captured.out
-    record = json.loads((plan.subject.place / "compare.json").read_text())
-    assert record["failed"] == [{"run": "dapo seed 1", "error": "CUDA out of memory"}]
-    assert record["metrics"][0]["pairs"][0]["seeds"] == [0, 2]
-    assert "CUDA out of memory" in (plan.subject.place / "compare.html").read_text()
 
 
 def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):

@@ -208,27 +208,6 @@ def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, watcher):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_whatever_ends_the_parent_ends_the_children(plan):
-    """A second Ctrl-C, or a fault of ours."""
-    made = plan(seeds=2)
-
-    class Hasty:
-        def ended(self, run, seconds, failure):
-            pytest.fail("nothing ends by itself")
-
-        def running(self, active, waiting):
-            if all((run.directory / "ready").exists() for run in active):
-                raise KeyboardInterrupt
-
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        execute(made.runs, 2, made.subject.place, Hasty(), pretend(grpo="wait", dapo="wait"))
-    assert time.monotonic() - began < 20
-    assert not list(made.subject.place.glob("*/saved-*"))
-    with (made.subject.place / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
-
-
 # The command, but that it waits in the place of what it would do.
 TRAINER = """
 import pathlib, sys, time

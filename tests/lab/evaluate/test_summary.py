@@ -186,23 +186,6 @@ def test_maj_is_the_mean_over_all_subsets(seed):
         assert maj_at_k(votes, k) == pytest.approx(expected, abs=1e-12)
 
 
-def test_estimators_by_hand():
-    """Five samples, two right: answers 7 7 (right), 3 3, 5; all C(5, 2) = 10 or C(5, 3) = 10 subsets.
-
-    pass@3: 1 - C(3,3)/10 = 9/10. pass^2: C(2,2)/10 = 1/10.
-    maj@2: {7,7} wins whole (1 subset); a 7 with another ties, worth 1/2: 2·3 = 6 subsets; 1/10 + 6/20 = 4/10.
-    maj@3: {7,7,x}: 3 subsets, won. {7,3,3}: 2 subsets, lost. {7,3,5}: 2·2 = 4 subsets, 1/3 each. {3,3,5}: lost.
-           3/10 + 4/30 = 13/30.
-    maj@5: 7 and 3 tie at two: 1/2.
-    """
-    votes = [Vote("7", True), Vote("7", True), Vote("3", False), Vote("3", False), Vote("5", False)]
-    assert pass_at_k(5, 2, 3) == 0.9
-    assert pass_hat_k(5, 2, 2) == 0.1
-    assert maj_at_k(votes, 2) == 0.4
-    assert maj_at_k(votes, 3) == pytest.approx(13 / 30, abs=1e-12)
-    assert maj_at_k(votes, 5) == 0.5
-
-
 def test_a_sample_without_an_answer_does_not_vote():
     """One vote for 7 beside two silent samples: right whenever it is drawn, so 1/3, 2/3, 1. A right one without an
     answer leaves the answers unknown."""

@@ -268,20 +268,6 @@ def test_every_token_carries_its_recorded_numbers(story):
                 assert float(text) == pytest.approx(recorded, rel=0.0051, abs=5e-7), label
 
 
-def test_a_colour_means_what_the_legend_says(story):
-    _, tree = story
-    for label in LABELS:
-        classes, texts = legend(tree, label)
-        edges = [float(text) for text in texts]
-        assert edges == sorted(edges) and len(edges) == len(classes) + 1
-        width = edges[-1] - edges[0]
-        for card in embedded(tree):
-            for _, columns, names in card.tokens:
-                (level,) = [i for i, name in enumerate(classes) if name in names]
-                x = min(max(float(columns[label]), edges[0]), edges[-1])
-                assert edges[level] - 0.006 * width <= x <= edges[level + 1] + 0.006 * width, (label, x)
-
-
 # Label: values of four tokens, the ends of the scale, and the colours: d0..d8 from orange over neutral d4 to blue,
 # s0..s7 from faint to strong.
 SCALES = {
