@@ -66,13 +66,6 @@ def test_the_first_part_is_named(slots: dict, words: str) -> None:
     assert str(found).endswith(f"of rollout {found.row}")
 
 
-def test_the_first_in_the_order_of_evaluation_comes_before_the_rest() -> None:
-    """The weight is NaN because the signal is, and the penalty for itself."""
-    signal, penalty = SignalWeight(gives(Signal, _bad())), gives(Penalty, _bad(at=(0, 0)))
-    objective = dataclasses.replace(GRPO, weights=(signal,), penalties=(penalty,))
-    assert str(broken(objective, *_batch(objective))) == "signal Mine() is nan on token 1 of rollout 1"
-
-
 @dataclass(frozen=True)
 class Root(Penalty):
     """sqrt(r − 1), which is 0 with an infinite slope where the policy has not moved; r and its graph are another's."""

@@ -246,20 +246,6 @@ def test_credit_of_the_host_is_refused_where_the_method_is_its_credit(name: str)
         Learner(objective, length=LENGTH).begin(rollouts, credit=torch.zeros(rollouts.mask.shape))
 
 
-def test_its_metrics_are_of_the_updates_that_were_made() -> None:
-    rollouts, policy = batch_of(3)
-    learner = loose("grpo")
-    losses = []
-    for update in learner.begin(rollouts).updates(minibatches=2):
-        losses.append(float(update.evaluate(policy.rows(update.rows))[1].value))
-        learner.check(update, grad_norm=torch.tensor(3.0), lr=0.5)
-    seen = learner.metrics()
-    assert seen["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
-    assert (seen["grad_norm"], seen["lr"], seen["skipped_updates"]) == (3.0, 0.5, 0)
-    moved = (policy.logprob - rollouts.old_logprob).exp()[rollouts.mask]
-    assert seen["ratio_mean"] == pytest.approx(float(moved.mean()), rel=1e-9)
-
-
 @pytest.mark.parametrize(("reward", "explained"), [([1.0, 0.0], 0.25), ([1.0, 1.0], math.nan)])
 def test_what_critic_and_teacher_report_by_hand(reward: list[float], explained: float) -> None:
     """G is the reward: 1, 1, 0 vary by 2/9, and G − V = 0, 1/2, −1/2 by 1/6; equal G by nothing. lp_old − lp_teacher is

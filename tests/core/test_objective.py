@@ -110,15 +110,6 @@ def _close(seen: Tensor, expected: list) -> None:
     torch.testing.assert_close(seen, torch.tensor(expected, dtype=seen.dtype), rtol=1e-14, atol=1e-15)
 
 
-def test_surrogate_alone() -> None:
-    """A = ±1/2; r A = 1/2, 1 | -1/4, sum 5/4 over three tokens, negated: -5/12."""
-    loss = PLAIN.loss(_batch(PLAIN), TOTALS)
-    assert (loss.value.shape, loss.value.dtype) == ((), torch.float64)
-    _close(loss.value.detach(), -5 / 12)
-    _close(loss.terms["weight"], [[1] * 3] * 2)
-    _close(loss.terms["penalty"], [[0] * 3] * 2)
-
-
 def test_terms_by_hand() -> None:
     """Weights 2p and 3p multiply: 6 p² = 3/2, 6 | 3/8. Penalties add: (5 - 1) lp."""
     objective = dataclasses.replace(PLAIN, weights=(Times(2.0), Times(3.0)), penalties=(Tax(5.0), Tax(-1.0)))

@@ -157,23 +157,6 @@ def test_a_hundredfold_of_learning_rates_ends_at_the_target(lr: float) -> None:
     assert all(0.2 - 1e-12 <= after / before <= 2 + 1e-12 for before, after in pairwise(rates))
 
 
-def test_as_rewards_saturate_the_rate_does_not_run_away() -> None:
-    """Groups whose responses are all right have no gradient; momentum still moves the policy a little."""
-    mask = torch.ones(8, 2, dtype=torch.bool)
-    old, moved = torch.full((8, 2), -1.0), torch.full((8, 2), -1.01, requires_grad=True)
-    rates = {}
-    for right in (8, 7, 4):  # of the responses, in two groups of four
-        learner = Learner(method("grpo"), length=2, kl=KLHold(target=0.004), ratio=None)
-        for _ in range(12):
-            reward = (torch.arange(8) < right).double()
-            (update,) = learner.begin(Rollouts(mask, reward, torch.arange(8) % 2, old)).updates()
-            update.evaluate(Policy(moved))
-            learner.check(update)
-            learner.end(update, Policy(moved))
-        rates[right] = learner.rate
-    assert rates[8] == 0.125 and rates[7] == rates[4] == 0.125 * 2**11
-
-
 def test_above_the_limit_the_rest_of_a_batch_is_left_out_and_counted() -> None:
     table = Table(KLHold(stop=1e-3), lr=100.0)
     before = table.logits.detach().clone()

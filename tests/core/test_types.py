@@ -53,29 +53,22 @@ def _batch(policy: Policy | None = None, advantage: Tensor | None = None) -> Bat
 REFUSED = [
     # the mask
     ("mask", None, "Rollouts.mask must be a tensor, got NoneType"),
-    ("mask", [[True]], "Rollouts.mask must be a tensor, got list"),
     ("mask", torch.ones(3, dtype=torch.bool), "Rollouts.mask has shape [3], expected [N, T]"),
     ("mask", torch.ones(2, 3), "Rollouts.mask has dtype torch.float32, expected torch.bool: convert it"),
-    ("mask", torch.ones(2, 3, dtype=torch.int64), "Rollouts.mask has dtype torch.int64, expected torch.bool"),
     ("mask", torch.ones(0, 3, dtype=torch.bool), "Rollouts.mask has shape [0, 3]: the batch is empty"),
-    ("mask", torch.ones(2, 0, dtype=torch.bool), "Rollouts.mask has shape [2, 0]: the batch is empty"),
     ("mask", torch.zeros(2, 3, dtype=torch.bool), "Rollouts.mask is false everywhere: no rollout has a response token"),
     # rewards
     ("reward", [1.0, 0.0], "Rollouts.reward must be a tensor, got list"),
     ("reward", torch.ones(3), "Rollouts.reward has shape [3], expected [N] = [2]"),
-    ("reward", torch.ones(2, 3), "Rollouts.reward has shape [2, 3], expected [N] = [2]"),
     ("reward", torch.ones(2, dtype=torch.complex64), "Rollouts.reward has dtype torch.complex64, expected real"),
     ("reward", torch.tensor([1.0, NAN]), "Rollouts.reward[1] is nan: it must be finite, mend what made it"),
-    ("reward", torch.tensor([-INF, NAN]), "Rollouts.reward[0] is -inf: it must be finite"),
     # groups
     ("group", None, "Rollouts.group must be a tensor, got NoneType"),
     ("group", torch.tensor([0.0, 1.0]), "Rollouts.group has dtype torch.float32, expected integers such as torch.long"),
     ("group", torch.tensor([True, False]), "Rollouts.group has dtype torch.bool, expected integers"),
-    ("group", torch.zeros(2, dtype=torch.complex64), "Rollouts.group has dtype torch.complex64, expected integers"),
     ("group", torch.tensor([0, -3]), "Rollouts.group[1] is -3, but it is counted from 0"),
     ("group", torch.tensor([0, 1, 2]), "Rollouts.group has shape [3], expected [N] = [2]"),
     # tokens
-    ("old_logprob", None, "Rollouts.old_logprob must be a tensor, got NoneType"),
     ("token_ids", torch.ones(2, 3), "Rollouts.token_ids has dtype torch.float32, expected integers"),
     ("token_ids", torch.ones(2, 4).long(), "Rollouts.token_ids has shape [2, 4], expected [N, T] = [2, 3]"),
     ("temperature", torch.zeros(2, 3), "Rollouts.temperature[0, 0] is 0, but it must be > 0"),
@@ -93,12 +86,10 @@ REFUSED = [
     # several rewards, turns, states
     ("rewards", [[1.0], [0.0]], "Rollouts.rewards must be a tensor, got list"),
     ("rewards", torch.ones(2), "Rollouts.rewards has shape [2], expected [N, R] with N = 2"),
-    ("rewards", torch.ones(3, 2), "Rollouts.rewards has shape [3, 2], expected [N, R] with N = 2"),
     ("rewards", torch.ones(2, 0), "Rollouts.rewards has shape [2, 0], expected [N, R] with N = 2"),
     ("rewards", torch.tensor([[1, NAN], [1, INF]]), "Rollouts.rewards[1, 1] is inf: it must be finite"),
     ("token_reward", torch.ones(2), "Rollouts.token_reward has shape [2], expected [N, T] = [2, 3]"),
     ("token_ids", torch.tensor([[5, -6, 0], [8, 0, 0]]), "Rollouts.token_ids[0, 1] is -6, but it is counted from 0"),
-    ("turn", torch.ones(2, 3), "Rollouts.turn has dtype torch.float32, expected integers such as torch.long"),
     ("turn", torch.tensor([[0, 1, -1], [-2, 0, 0]]), "Rollouts.turn[1, 0] is -2, but it is counted from 0"),
     ("turn", torch.tensor([[1, 0, 0], [0, 0, 0]]), "Rollouts.turn[0, 1] is 0, less than at an earlier token: number"),
     ("anchor", torch.tensor([[-1, 0, 0], [0, 0, 0]]), "Rollouts.anchor[0, 0] is -1, but it is counted from 0"),
@@ -112,7 +103,6 @@ REFUSED = [
             (1.0, f"Rollouts.{name} must be a tensor, got float"),
             (torch.tensor([[1.0, 1, 1], [NAN, 1, 1]]), f"Rollouts.{name}[1, 0] is nan on a response token: find its"),
             (torch.tensor([[1.0, INF, NAN], [1, 1, 1]]), f"Rollouts.{name}[0, 1] is inf on a response token"),
-            (torch.tensor([[-INF, INF, 1], [1, 1, 1]]), f"Rollouts.{name}[0, 0] is -inf on a response token"),
         )
     ],
 ]  # fmt: skip
@@ -230,11 +220,6 @@ def test_half_precision_becomes_float32_and_others_stay(dtype: torch.dtype, kept
 def test_whole_rewards_become_float32(reward: Tensor) -> None:
     seen = Rollouts.of(_facts(reward=reward)).reward
     assert seen.dtype == torch.float32 and seen.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.int64, torch.uint8])
-def test_any_integers_name_groups(kind: torch.dtype) -> None:
-    assert Rollouts.of(_facts(group=torch.tensor([3, 0], dtype=kind))).group.tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("index", [slice(1, 2), torch.tensor([1]), torch.tensor([False, True])])

@@ -23,10 +23,8 @@ class Kind:
     Args:
         shown: unit or range, for texts.
         words: end of the message about a number outside: "... is 2.5, but " + words.
-        least, most: bounds.
         slack: nats beyond the bounds that are still accepted, for the rounding of other engines.
         open: `least` itself is outside the range.
-        whole: the numbers are integers.
     """
 
     shown: str = ""

@@ -42,7 +42,6 @@ class Learner:
     """The state of an objective during a run, and the checks of its updates.
 
     Args:
-        objective: the objective to train with.
         length: largest allowed length of a response, tokens; some objectives divide by it.
         seed: seeds the order of rows and the objective's random draws, both keyed by the number of the update.
         ratio: the check before the first update; None makes no check.

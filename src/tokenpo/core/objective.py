@@ -39,7 +39,6 @@ class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
     Args:
-        name: for messages and reports.
         credit: turns the rewards of whole groups into advantages of tokens.
         surrogate: ratio and trust region.
         aggregate: coefficient of each token's loss.
@@ -151,11 +150,7 @@ class Objective:
         return {memory: self.call("memory", memory, method="start") for memory in self.memories}
 
     def after(self, state: State, rollouts: Rollouts) -> State:
-        """The memories' numbers after a rollout batch; to be called once per batch, after `prepare`.
-
-        Args:
-            rollouts: all rollouts that were sampled for the batch, also those not trained on.
-        """
+        """The memories' numbers after all that was sampled for a batch; to be called once, after `prepare`."""
         rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
         return {m: self.call("memory", m, state[m], rollouts, method="after") for m in self.memories}
 
@@ -164,11 +159,8 @@ class Objective:
         """Phase one on whole groups: advantages and signals, without gradient.
 
         Args:
-            rollouts: whole groups.
+            rollouts: whole groups; MissingInput if they lack an input that this objective needs.
             state: the memories' numbers, from `start` or `after`; None is `start`.
-
-        Raises:
-            MissingInput: the rollouts lack an input that this objective needs.
         """
         rollouts = self._facts(rollouts, self.needs - _POLICY_FIELDS)
         state = self.start() if state is None else state
@@ -198,11 +190,9 @@ class Objective:
 
     @torch.no_grad()
     def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with the current policy's statistics in its credit; the same batch for an objective of row scope.
+        """The batch, a whole optimiser step, with the statistics of batch scope in its credit.
 
-        Args:
-            batch: every row of one optimiser step; the policy may be detached.
-            generator: for methods that choose tokens at random; None is a generator with seed 0.
+        Methods that choose tokens at random take the generator; None is one with seed 0.
         """
         if self.scope == "row":
             return batch
@@ -249,11 +239,7 @@ class Objective:
     def value_loss(self, rollouts: Rollouts, credit: Credit, value: Tensor, totals: Totals) -> Loss:
         """The critic's loss on any rows of an optimiser step, a mean over its tokens; losses of disjoint rows add up.
 
-        Args:
-            rollouts: of these rows, with the value before the update.
-            credit: of these rows, from `prepare`, with the critic's target.
-            value: [N, T] the critic's current value, with its graph.
-            totals: denominators of the whole optimiser step.
+        `rollouts` have the value before the update, `credit` the critic's target, and `value` [N, T] the graph.
         """
         if self.critic is None:
             raise TokenPOError(f"{self.name} has no critic to train: take a method that reads value, such as ppo")

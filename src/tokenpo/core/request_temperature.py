@@ -88,12 +88,9 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
 def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
     """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 for a row without a heat.
 
-    Does not wait for the device if the heats are on it. Works in blocks of logits, to save memory.
-
     Args:
         logits: [M, V]; -inf excludes a token.
-        which: [M] int, the number of each row's heat; a number that is not in `heats` means none.
-        heats: number -> heat.
+        which: [M] int, the number of each row's heat in `heats`; another number means none.
         base: [M] temperature T of each row; None if the logits are already divided by it.
     """
     step = block_rows(logits.shape[1], logits.device)

@@ -59,11 +59,7 @@ def example(
 ) -> Inputs:
     """Random inputs in float64 with unequal lengths, NaN in the padding, mixed groups, and ratios beyond every clip.
 
-    Args:
-        size: rollouts of a group.
-        length: T.
-        moved_by: standard deviation of the log-ratios of current to old policy, nats.
-        columns: number of reward functions.
+    `moved_by` is the standard deviation of the log-ratios, nats, and `columns` the number of reward functions.
     """
     g = torch.Generator().manual_seed(seed)
     n = groups * size
@@ -128,10 +124,8 @@ class Evaluation:
 
     Args:
         loss: detached; its terms are those of the first split.
-        batch: the batch after `observe`.
-        totals: its denominators.
-        gradient, entropy_gradient, teacher_gradient: [N, T] gradients of the loss to the log-probabilities, to the
-            entropies and to the divergences from a teacher.
+        batch, totals: the batch after `observe` and its denominators.
+        gradient, entropy_gradient, teacher_gradient: [N, T], to log-probabilities, entropies and divergences.
     """
 
     loss: Loss
@@ -167,9 +161,7 @@ def evaluate(
     Args:
         objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called if it has them.
         splits: the rows of each loss; the losses are summed.
-        state: the numbers of the objective's memories; None is `start`.
-        length: largest allowed length of a response; None takes the longest of these rollouts.
-        draws: generator for methods that choose tokens at random.
+        state, length, draws: as in `Objective.prepare`, `Totals.of` and `Objective.observe`.
     """
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
     rollouts = counted(objective, rollouts)

@@ -35,12 +35,10 @@ class Update:
     """One optimiser step; it can be pickled and sent to another process.
 
     Args:
-        objective: the objective of this pass.
         totals: denominators over all micro-batches and ranks.
         number: number of the update in the run; with the seed it keys the objective's random draws.
         rows: [M] places in the rollout batch, ascending; a row may occur twice.
         rollouts, credit: those of the rows.
-        statistics: over the losses so far.
     """
 
     objective: Objective
@@ -110,12 +108,9 @@ class Update:
             hidden: [M, H], the final hidden state that predicts each response token of these rows.
             head: [V, H] output embedding.
             bias: [V], if the head has one.
-            in_place: add the gradients of head and bias to their `.grad` at once, which saves a second buffer of the
-                head's size; the graph of the loss then leads to `hidden` alone.
+            in_place: add the gradients of head and bias to their `.grad` at once, which saves a buffer of the head's
+                size; the graph of the loss then leads to `hidden` alone.
             teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
-
-        Raises:
-            NotFinite, TokenPOError: as `evaluate`; or the rollouts have no token_ids.
         """
         # Imported here because most programs never fuse.
         from .head.fused import fused_gradient, fused_loss

@@ -60,12 +60,9 @@ def describe(path: Path, config: Mapping[str, Any], objective: str, packages: Se
 
 
 class RunLog:
-    """Writes metrics and traces, whose lines have a step.
+    """Writes metrics and traces; `config`, `objective` and `packages` as in `describe`, `rewarded` as in `Watch`.
 
-    Args:
-        step: the step after which the run resumes; later lines are cut. 0: a fresh run; older files are moved aside.
-        config, objective, packages: as in `describe`.
-        rewarded: as in `Watch`.
+    Lines after `step`, from which the run resumes, are cut; a fresh run, of step 0, moves older files aside.
     """
 
     def __init__(
@@ -126,14 +123,9 @@ NO_GRADIENT = (
 
 
 class Watch:
-    """Warns once of each sign that a run learns nothing.
+    """Warns once of each sign that a run, resumed after `step`, learns nothing; `said` has all warnings so far.
 
-    Args:
-        step: the step after which the run resumes; 0 for a fresh run.
-        rewarded: the method learns from rewards, not only from a teacher.
-
-    Attributes:
-        said: all warnings so far.
+    `rewarded`: the method learns from rewards, not only from a teacher.
     """
 
     def __init__(self, step: int = 0, *, rewarded: bool = True) -> None:

@@ -42,9 +42,7 @@ class Response:
     """One response of T tokens; None is unknown.
 
     Args:
-        group: the same for all responses to one prompt.
         numbers: name -> T numbers; names are those of `PER_TOKEN`.
-        step: the training step that drew it.
         single: name -> a number; names are those of `PER_RESPONSE`.
         rewards: reward function -> its reward; None where a function does not apply.
     """

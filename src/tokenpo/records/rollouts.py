@@ -37,9 +37,7 @@ class Recording:
         rollouts: the recorded inputs; `group` counts from 0 in the order in which groups appear.
         policy: the current policy at the same tokens; the old policy's numbers if the file has no `logprob`.
         moved: the file has a `logprob`, so ratios differ from 1.
-        step: the training step, if the file has one.
-        unread: fields of the file that the format does not know.
-        notes: parts that were left out, and groups of odd sizes.
+        unread, notes: unknown fields; parts that were left out, and groups of odd sizes.
     """
 
     source: str

@@ -92,17 +92,6 @@ def test_a_teacher_that_agrees_has_no_divergence_and_no_gradient(beta: float) ->
     near(torch.autograd.grad(seen.sum(), z)[0], torch.zeros_like(z))
 
 
-def test_the_jensen_shannon_divergence_vanishes_toward_its_ends() -> None:
-    """D_beta / beta goes to KL(q ‖ p) and D_beta / (1 - beta) to KL(p ‖ q), where D_0 and D_1 are these themselves."""
-    z, taught = (x.detach() for x in Problem(7).logits())
-    of = {
-        b: stats_from_logits(z, torch.zeros(M, dtype=torch.long), teacher=taught, beta=b).teacher_divergence
-        for b in (0.0, 1e-6, 1 - 1e-6, 1.0)
-    }
-    torch.testing.assert_close(of[1e-6] / 1e-6, of[0.0], rtol=5e-3, atol=0)
-    torch.testing.assert_close(of[1 - 1e-6] / 1e-6, of[1.0], rtol=5e-3, atol=0)
-
-
 def test_half_precision_keeps_its_digits() -> None:
     """bf16 hidden states: logits of 8 bits, divergence and gradient of what these are, to the same 8 bits."""
     problem = Problem(40)

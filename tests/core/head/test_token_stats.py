@@ -72,13 +72,6 @@ def test_entropy_carries_a_gradient_only_when_asked_and_drift_never(chunk):
     assert token_stats(hidden, head, target, chunk=chunk).entropy_drift is None
 
 
-def test_from_logits_too():
-    hidden, head, _, target, _ = problem(7, 4, 6)
-    silent = stats_from_logits(linear(hidden, head), target)
-    assert silent.logprob.requires_grad and not silent.entropy.requires_grad
-    assert silent.entropy_drift is silent.teacher_divergence is None
-
-
 def test_low_entropy_keeps_its_relative_accuracy_in_float32():
     gap = 18.0
     logits = torch.tensor([[300.0 + gap, 300.0, 300.0]])

@@ -82,12 +82,9 @@ class HeadGradient:
         every: bool = False,
         once: bool = False,
     ) -> HeadGradient:
-        """The sums before the first gradient.
+        """The sums before the first gradient, for those of hidden, head and bias that are wanted.
 
-        Args:
-            wanted: whether the gradients to hidden, head and bias are needed.
-            every: every row will be added, so `hidden` need not be zeroed.
-            once: one call will add all rows, so `head` needs no wider dtype for the sum.
+        If `every` row will be added, `hidden` need not be zeroed; if at `once`, `head` needs no wider dtype.
         """
         return HeadGradient(
             (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,

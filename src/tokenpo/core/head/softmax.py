@@ -89,10 +89,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
     """[count, M, 1]: m, s, Σ p d and, with count 5 in place of 3, Σ p² and Σ p² d; writes p to `out`.
 
-    Args:
-        logits: [M, V].
-        scale: log2 e / T, a number or [M, 1], so that d is in bits.
-        out: [M, V], may be the logits.
+    `scale` is log2 e / T, a number or [M, 1], so that d is in bits; `out` [M, V] may be the logits.
     """
     m, v = logits.shape
     step = block_rows(v, logits.device)
@@ -186,7 +183,6 @@ def residual(
         target: [M] int.
         scale: 1/T, a number or [M, 1].
         drift: also compute Σ_v p_v² (log p_v + H).
-        out: [M, V] of the logits' dtype; None overwrites the logits.
     """
     out = logits if out is None else out
     place = target.unsqueeze(-1)

@@ -56,12 +56,9 @@ class Teacher:
 
 
 def divergence_(logits: Tensor, teacher: Tensor, scale: float | Tensor, beta: float) -> Tensor:
-    """Divergence [M], nats; overwrites the teacher's logits [M, V] with its gradient to `logits · scale`.
+    """Divergence [M], nats, from the policy's logits [M, V] at inverse temperature `scale`, a number or [M, 1].
 
-    Args:
-        logits: [M, V] of the policy, not changed.
-        scale: 1/T of both distributions, a number or [M, 1].
-        beta: in [0, 1].
+    Overwrites the teacher's logits [M, V] with its gradient to `logits · scale`.
     """
     dtype, step = wide(logits.dtype), block_rows(logits.shape[1], logits.device)
     value = logits.new_empty(len(logits), dtype=dtype)

@@ -13,10 +13,8 @@ from torch.autograd.function import once_differentiable
 def known(value: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> Tensor:
     """`value` with a graph to `inputs`; the backward pass multiplies `gradients` by the incoming gradient.
 
-    Args:
-        value: a scalar, or an elementwise function of the inputs; without graph.
-        inputs: None, and inputs without `requires_grad`, are skipped.
-        gradients: gradient of the value to each input, in the input's shape; None is zero.
+    The value, without graph, is a scalar or an elementwise function of the inputs, of which None and those without
+    `requires_grad` are skipped; a gradient of None is zero.
     """
     return _Known.apply(value, gradients, *inputs)  # pyright: ignore[reportReturnType]
 

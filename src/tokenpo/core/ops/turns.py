@@ -84,8 +84,7 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
 
     Args:
         cuts: [N, T] bool, on response tokens.
-        begins: [N, T] value at each cut, as the value before the segment that begins there.
-        ends: [N, T] value at each cut, as the value after the segment that ends there.
+        begins, ends: [N, T] value at each cut, before the segment that begins and after the one that ends there.
         reward: [N] value after the last segment.
         start: [N] value before the first token; None makes the gain 0 up to the first cut.
     """

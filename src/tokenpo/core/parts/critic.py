@@ -137,8 +137,7 @@ class Critic(Discounted):
 class RightShare(Signal):
     """(Tokens of the batch) / (tokens of its right responses) on the tokens of right responses; 0 elsewhere.
 
-    Args:
-        threshold: a response is right when its reward exceeds this.
+    A response is right when its reward exceeds the threshold.
     """
 
     threshold: Finite = 0.0

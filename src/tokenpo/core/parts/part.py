@@ -122,22 +122,15 @@ class MemorySignal(Memory):
 
 
 class Tokens(Protocol):
-    """M sampled tokens of one group, and the distributions that they were drawn from.
+    """M sampled tokens of one group, and the distributions that they were drawn from."""
 
-    Args:
-        row, column: [M], places in [N, T].
-        target: [M], token ids.
-        hidden: [M, H], the final hidden states that predict them.
-        chunk: number of distributions that may be kept at once.
-    """
-
-    row: Tensor
+    row: Tensor  # [M], places in [N, T]
     column: Tensor
-    target: Tensor
-    hidden: Tensor
+    target: Tensor  # [M], token ids
+    hidden: Tensor  # [M, H], the final hidden states that predict them
 
     @property
-    def chunk(self) -> int: ...
+    def chunk(self) -> int: ...  # number of distributions that may be kept at once
 
     def log_probabilities(self, at: Tensor) -> Tensor:
         """[len(at), V], at the temperature of sampling."""
