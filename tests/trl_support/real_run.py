@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate import PartialState
+from accelerate.utils import DistributedType, gather_object
+from peft import LoraConfig
 from safetensors.torch import save_file
 
 import tokenpo
@@ -25,7 +27,8 @@ from tokenpo.hosts.trl.forward import replaced
 from tokenpo.hosts.trl.temperature import RuleProcessor
 from trl_support import leave
 from trl_support.frozen_run import Dump, Tapped
-from trl_support.small import config, even, prompts
+from trl_support.small import config, even, prompts, sums
+from trl_support.small import right as solved
 
 
 def accuracy(completion_ids: list[list[int]], **columns: Any) -> list[float]:
@@ -121,8 +124,6 @@ def recording(model: str, out: Path) -> dict[str, Any]:
 
 
 def lora(model: str, out: Path) -> dict[str, Any]:
-    from peft import LoraConfig
-
     peft = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     args = config(out / "lora", method="tepo", beta=0.1, num_iterations=2, max_steps=4)
     trainer = TokenPOTrainer(model, [even, accuracy], args, train_dataset=prompts(), peft_config=peft)
@@ -210,6 +211,58 @@ def broken(model: str, out: Path) -> dict[str, Any]:
                 notes = getattr(error, "__notes__", [])
                 found[f"{name} {fused}"] = " | ".join([f"{type(error).__name__}: {error}", *notes])
     return found
+
+
+# Cases of `whole` and `sharded` with further settings: a temperature for every token, statistics of the whole step, a
+# reference.
+CASES: dict[str, dict[str, Any]] = {
+    "hapo": {"save_strategy": "steps", "save_steps": 2, "dynamic_sampling": True}, "kl_cov": {}, "adv_reweight": {},
+}  # fmt: skip
+# Two rollout batches of four prompts, two updates each. An eps that is large beside gradients: AdamW by itself makes
+# whole steps of rounding.
+SMALL: dict[str, Any] = {
+    "max_steps": 4, "adam_epsilon": 1.0, "learning_rate": 0.05, "max_grad_norm": 1.0, "num_generations": 8,
+    "per_device_train_batch_size": 8, "max_completion_length": 48, "model_init_kwargs": {"dtype": "float32"},
+    "steps_per_generation": 2, "gradient_accumulation_steps": 1,
+}  # fmt: skip
+
+
+def whole(model: str, out: Path, kind: DistributedType = DistributedType.MULTI_CPU) -> None:
+    """Runs in two processes, each with all weights."""
+    for case, more in CASES.items():
+        lora = LoraConfig(r=2, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+        trainer = TokenPOTrainer(
+            model,
+            solved,
+            config(out / case, method=case, use_cpu=kind == DistributedType.MULTI_CPU, **SMALL, **more),
+            train_dataset=sums(),
+            peft_config=lora if case == "adv_reweight" else None,
+        )
+        assert trainer.accelerator.distributed_type == kind
+        assert trainer.forward_passes.in_head == (kind == DistributedType.MULTI_CPU)
+        trainer.train()
+        trainer.save_model(str(out / case / "model"))
+
+
+SHARDS = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
+
+
+def sharded(model: str, out: Path) -> None:
+    """The same, each with a shard by FSDP2: accelerate shards on GPUs alone, and is told that there are some."""
+
+    def on_the_processor(state: PartialState) -> None:
+        state.device = torch.device("cpu")
+
+    os.environ.update(SHARDS)
+    PartialState._prepare_backend = lambda *told, **more: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = on_the_processor
+    whole(model, out, DistributedType.FSDP)
 
 
 if __name__ == "__main__":

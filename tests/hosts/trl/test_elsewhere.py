@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tokenpo.train.models import locate
 from trl_support import run_script
 
 # Times, and what rounding decides: which penalty is exactly 0, which small entropy is the tenth percentile; HAPO's
 # entropy score ends at the log of the smallest entropy, which the head and TRL's own pass round differently.
 LEFT_OUT = ("seconds", "effective_tokens", "entropy_q")
 ROUNDED = {"hapo": ("loss", "temperature_mean", "grad_norm")}
-# A temperature for every token; statistics of the whole step; a reference.
 CASES = ("hapo", "kl_cov", "adv_reweight")
 
 
@@ -25,7 +25,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @functools.cache
     def one(kind: str) -> Path:
         out = tmp_path_factory.mktemp(kind, numbered=False)
-        run_script("elsewhere_run.py", kind, out, *CASES, processes=2)
+        run_script("real_run.py", locate("tiny"), out, kind, processes=2)
         return out
 
     return one
