@@ -102,7 +102,6 @@ def test_a_full_disk_behind_what_is_printed_is_one_sentence(buffered):
 
 
 def test_the_verdict_has_rewards_where_they_are_graded():
-    """Before, every response was wrong with reward 0, so the mean reward was the accuracy; after, all are alike."""
     before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
     assert len(verdict([before, before])) == 1
     graded = {"eval/reward": 0.3, "eval/reward_low": None, "eval/reward_high": float("nan")}
@@ -121,10 +120,8 @@ def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):
 
 
 def test_train_writes_a_run_with_a_report(tmp_path, capsys):
-    small = ["rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.steps=2"]
-    small += ["evaluate.problems=4", "evaluate.samples=2", "train.minibatches=2", "method.alpha=0.5"]
-    out = tmp_path / "run"
-    changes = [part for setting in small for part in ("--set", setting)]
+    small = "rollout={prompts=2,group_size=4,max_new_tokens=8} train={steps=2} evaluate={problems=4,samples=2}"
+    changes, out = [f"--set={setting}" for setting in (*small.split(), "method.alpha=0.5")], tmp_path / "run"
     assert main(["train", "quickstart", "--method", "hapo", "--out", str(out), *changes]) == 0
     shown = capsys.readouterr().out
     assert "objective hapo" in shown and "held-out greedy accuracy" in shown
