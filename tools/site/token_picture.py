@@ -10,7 +10,7 @@ from drawing import COLOURS, svg, text
 from torch import Tensor
 
 import tokenpo
-from tokenpo.lab.explain.push import push_of
+from tokenpo.lab.explain.explanation import push_of
 from tokenpo.records import read
 
 ROLLOUTS = Path(__file__).resolve().parents[2] / "docs" / "rollouts.jsonl"

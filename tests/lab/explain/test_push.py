@@ -12,8 +12,16 @@ import torch
 import tokenpo
 from oracle_support import ragged, score
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.lab.explain.explanation import explain_all, to_json
-from tokenpo.lab.explain.push import TokenKinds, cosine, missing, of_tokens, push_of, shares
+from tokenpo.lab.explain.explanation import (
+    TokenKinds,
+    cosine,
+    explain_all,
+    missing,
+    of_tokens,
+    push_of,
+    shares,
+    to_json,
+)
 from tokenpo.methods import METHODS
 from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries

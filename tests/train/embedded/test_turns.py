@@ -6,7 +6,7 @@ import tokenpo
 from run_views import Watch, lines
 from tokenpo.base.errors import Unsupported
 from tokenpo.cli.view import SilentView
-from tokenpo.lab.explain.push import push_of
+from tokenpo.lab.explain.explanation import push_of
 from tokenpo.records import read
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train

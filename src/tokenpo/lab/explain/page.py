@@ -26,8 +26,7 @@ from ..page.tokens import (
     kept,
     scales,
 )
-from .explanation import SHADES, Explanation
-from .push import MethodPush
+from .explanation import SHADES, Explanation, MethodPush
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12
