@@ -32,20 +32,22 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 SIGNALS = (*ENDING, signal.SIGHUP)
 
 
-class Interrupt:
-    """Within this context SIGINT, SIGTERM and SIGHUP set `asked`; outside the main thread it changes nothing.
+def _caught_by(handler: Any) -> dict[signal.Signals, Any]:
+    """Handles the signals that are not ignored, in the main thread only; returns the handlers before."""
+    mine = threading.current_thread() is threading.main_thread()
+    caught = [number for number in SIGNALS if mine and signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in caught}
 
-    A signal that the process was started to ignore, as nohup does, stays ignored.
-    """
+
+class Interrupt:
+    """Within this context SIGINT, SIGTERM and SIGHUP set `asked`; outside the main thread it changes nothing."""
 
     def __init__(self) -> None:
         self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():
-            caught = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._ask) for number in caught}
+        self._before = _caught_by(self._ask)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,9 +71,7 @@ class Interrupt:
 @contextlib.contextmanager
 def all_as_ctrl_c() -> Iterator[None]:
     """Within this context SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does; only in the main thread."""
-    mine = threading.current_thread() is threading.main_thread()
-    caught = [number for number in SIGNALS if mine and signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in caught}
+    before = _caught_by(signal.default_int_handler)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The conformance suite: laws that every method must obey, including methods from outside this package.
+"""The conformance suite: laws that every method must obey; the first line of a law's docstring is its statement.
 
-A method is any object with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; it also has `observe` and `scope` if
-its loss reads the current policy over the whole step. The first line of a law's docstring is its statement.
+A method is any object with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; also with `observe` and `scope` if
+its loss reads the current policy over the whole step.
 """
 
 from __future__ import annotations

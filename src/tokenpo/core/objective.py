@@ -38,6 +38,8 @@ State = Mapping[Memory, Mapping[str, float]]
 class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
+    Raises TokenPOError if a slot or a field of a part holds a value of the wrong type or outside its range.
+
     Args:
         credit: turns the rewards of whole groups into advantages of tokens.
         surrogate: ratio and trust region.
@@ -51,9 +53,6 @@ class Objective:
         only: tokens whose loss, penalties included, counts; denominators do not change.
         bypass: every part reads `rollout_logprob` in place of `old_logprob`.
         critic: the critic's loss, for a method that reads `value`; `value_loss` returns it, and J does not contain it.
-
-    Raises:
-        TokenPOError: a slot or a field of a part holds a value of the wrong type or outside its range.
     """
 
     name: str = dataclasses.field(default="unnamed", kw_only=True)

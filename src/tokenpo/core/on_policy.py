@@ -97,10 +97,7 @@ class KLHold:
         KL grows with the square of a small step, hence the root. A batch that trained on nothing leaves the multiplier
         alone. If few rows had a gradient, it rises by less: once rewards saturate it would double without end.
 
-        Args:
-            rate: multiplier of this batch.
-            kl: its largest KL, nats per token.
-            live: share of the batch's rows that can have a gradient.
+        `rate` is this batch's multiplier, `kl` its largest KL and `live` the share of rows that can have a gradient.
         """
         if self.target is None or not kl > 0:
             return rate

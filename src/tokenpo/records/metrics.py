@@ -96,9 +96,6 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
     """Reads a log of metrics; skipped lines are named in `notes`, series in `exactly` are kept whole.
 
     If a resumed run logged a step twice, the later line counts.
-
-    Raises:
-        TokenPOError: no whole line with a step.
     """
     columns: dict[str, tuple[array[int], array[float]]] = {"step": (array("q"), array("d"))}
 

@@ -168,14 +168,7 @@ def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
 
 
 def read(path: Path | str, step: int | None = None) -> Recording:
-    """Reads the rollout batch of a JSON Lines file, or of a run directory.
-
-    Args:
-        step: the step to read, if there are several; None reads the last.
-
-    Raises:
-        TokenPOError: no file, or a mistake in it; the message has the remedy.
-    """
+    """Reads the rollout batch of a JSON Lines file, or of a run directory; of several steps by default the last."""
     path = Path(path)
     if path.is_dir():
         run = next((path / place for place in PLACES if recorded_steps(path / place)), path)

@@ -39,7 +39,6 @@ class Fused:
     """A loss and the policy's predictions that it was computed from.
 
     Args:
-        loss: as `Objective.loss` returns it.
         policy: the fields that the objective needs, detached.
         entropy: [N, T] nats, detached; also computed if the objective does not need it.
         pull: [N, T], the gradient of the loss to each log-probability.

@@ -43,7 +43,7 @@ class GroupOverlong(Shaping):
     2 L⁺ on. L⁺ = max((min + max)/2, mean) of the lengths of the group's correct responses. All other responses get 0.
 
     Args:
-        easy: accuracy from which a prompt counts as easy: the paper's g, whose value the paper does not give.
+        easy: accuracy from which a prompt counts as easy: the paper's g.
         scale: largest penalty, ≥ 0.
         threshold: a response is correct when its reward exceeds this.
     """

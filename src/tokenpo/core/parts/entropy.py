@@ -166,13 +166,12 @@ def _scored(entropy: Tensor, mask: Tensor, quantile: float, released_sign: bool)
 class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
 
-    Only sampling uses T_t; entropies and log-probabilities are taken at T. The entropy scale comes from the rollout
-    batch before; in the first batch T_t = T.
+    Only sampling uses T_t. The entropy scale comes from the rollout batch before; in the first batch T_t = T.
 
     Args:
         tau: largest relative change, 0 <= tau < 1.
         quantile: pivot of the entropy scale, in [0, 1].
-        released_sign: use the sign of ĥ in the authors' released code, with which the temperature never falls below T.
+        released_sign: take ĥ's sign from the authors' released code, with which T_t never falls below T.
     """
 
     reads = {"old_entropy"}
