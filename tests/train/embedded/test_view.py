@@ -20,6 +20,7 @@ def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):
     steps = [line for line in lines if line.startswith("step ")]
     assert [line.split()[1] for line in steps] == ["1/4", "2/4", "3/4", "4/4"]
     assert "held-out accuracy" in steps[-1]
+    assert "rewarded 1: " in stream.getvalue().partition("step 1/4")[0]
     assert "\x1b" not in stream.getvalue()
 
 

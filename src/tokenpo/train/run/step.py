@@ -167,7 +167,7 @@ class Run:
         for record in samples:
             self.records.samples.write(record)
         for line in paid_lines(samples) if number <= PAID else ():
-            self.view.say(f"step {number} {line}")
+            self.view.say(line)
         for record in trace_records(number, words, kept, tracer) if kept is not None else ():
             self.records.trace.write(record)
 
