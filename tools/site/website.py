@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 HOSTS = ("trl", "verl", "vllm")
-EVIDENCE = ("evaluate.summary", "compare.verdict", "explain.explanation", "report")
+EVIDENCE = ("evaluate.summary", "compare.verdict", "explain.explanation", "report.page")
 LAB = ("coefficient", "exact.worlds", "exact.policy", "exact.measures")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {

@@ -25,12 +25,9 @@ from ..core.types import TAUGHT, Batch
 
 @dataclass(frozen=True)
 class Preset:
-    """Changes that a correction makes to an objective.
+    """Changes that a correction makes: added weights, and for `bypass` the sampling policy in place of the old one.
 
-    Args:
-        weights: added to the objective's own.
-        bypass: the sampling policy replaces the old one.
-        plain: the surrogate becomes A · lp, so that only the weights correct.
+    `plain` makes the surrogate A · lp, so that only the weights correct.
     """
 
     weights: tuple[parts.Weight, ...] = ()
@@ -87,15 +84,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def preset(name: str, *, leaves: bool = False) -> Preset:
-    """Returns the preset of a name, whose hyphens count as underscores.
-
-    Args:
-        leaves: rejected tokens leave the denominators.
-
-    Raises:
-        UnknownName: no such preset.
-        TokenPOError: `leaves` with a preset that rejects nothing.
-    """
+    """Returns the preset of a name, hyphens as underscores; `leaves`: rejected tokens leave the denominators."""
     found = choose("correction", name.replace("-", "_"), PRESETS)
     if not leaves:
         return found
@@ -193,16 +182,14 @@ CHECKS: Mapping[str, Callable[[Objective, str, Any], str | None]] = {
 
 
 def corrected(objective: Objective, name: str, *, leaves: bool = False) -> Objective:
-    """Returns the objective with a correction for the sampling policy.
+    """Returns the objective with a correction for the sampling policy: the preset of this name.
 
     Args:
-        name: the preset; hyphens count as underscores.
         leaves: rejected tokens leave the denominators.
 
     Raises:
         UnknownName: no such preset.
-        TokenPOError: the objective already corrects for the sampling policy, or `leaves` with a preset that rejects
-            nothing before the first update.
+        TokenPOError: the objective has a correction, or the preset rejects nothing before the first update.
     """
     return extended(objective, correction=preset(name, leaves=leaves), labels={"correction": "the correction"})
 

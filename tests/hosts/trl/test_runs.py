@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import tokenpo
 from run_views import lines, numbers
-from tokenpo.lab.report import write_report
+from tokenpo.lab.report.page import write_report
 from tokenpo.records import read
 from tokenpo.records.run import read_run, read_trace
 from trl_support import run_script

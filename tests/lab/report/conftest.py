@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from page_tree import Node, read_html
-from tokenpo.lab.report import write_report
+from tokenpo.lab.report.page import write_report
 from written_runs import write_lines
 
 CONFIG = {

@@ -7,7 +7,7 @@ import pytest
 
 from chromium import Chromium, Page
 from page_tree import drawn, embedded, read_html
-from tokenpo.lab.report import write_report
+from tokenpo.lab.report.page import write_report
 
 pytestmark = pytest.mark.slow
 

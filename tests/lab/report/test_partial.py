@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import tokenpo.lab.report
 from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_laws import skeleton, stands_alone
 from page_tree import drawn, embedded
 from run_views import lines
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.report import write_report
+from tokenpo.lab import report
+from tokenpo.lab.report.page import write_report
 from written_runs import write_lines
 
 LIMIT = 2_000_000  # bytes
@@ -170,7 +170,7 @@ def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     assert len(embedded(few)) == 6 and [card.step for card in drawn(few)] == [0, 1]  # one of three on each side
 
 
-SCRIPT = Path(tokenpo.lab.report.__file__).with_name("report.js").read_text(encoding="utf-8")
+SCRIPT = Path(report.__file__).with_name("report.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -34,14 +34,9 @@ Prompt = str | Sequence[Mapping[str, Any]]
 
 
 class Drafts(Supplied):
-    """How many drafts are sampled for a problem, and how the best draft is put into its prompt.
+    """How many drafts are sampled for a problem, and the `template` that puts the best into its prompt.
 
     The best draft has the largest reward; of equal ones the first sampled is taken. Drafts are not trained on.
-
-    Args:
-        count: number of drafts.
-        template: text of the second prompt, in which {prompt} and {draft} are replaced by the first prompt and the
-            best draft.
     """
 
     gives, unread = "drafts", True
@@ -152,12 +147,10 @@ class Coalitions(Supplied):
         return self.gain(rollouts, sampler.score)
 
     def gain(self, rollouts: Rollouts, score: Scorer) -> Tensor:
-        """[N, T] the Owen value of the token's segment, in units of the reward.
+        """[N, T] the Owen value of the token's segment, in units of the reward; reads token_ids.
 
-        Args:
-            rollouts: with token_ids.
-            score: function from a list of (row, token ids of a subset of its response) to their rewards. It is called
-                once, with each distinct subset of a group once, and without whole responses, whose reward is known.
+        `score` takes a list of (row, token ids of a subset of its response) and gives their rewards. It is called once,
+        with each distinct subset of a group once, and without whole responses, whose reward is known.
         """
         ids, of_token, group = rollouts.need("token_ids"), self.segment(rollouts).cpu(), rollouts.group.tolist()
         parts = [self._parts(*row) for row in zip(ids.tolist(), of_token.tolist(), rollouts.mask.tolist(), strict=True)]
@@ -188,11 +181,6 @@ class SegmentShare(CreditStage):
 
     For any φ the mean of A_it over the segments of a response is A_i. A group whose rewards are all equal gets 0; one
     whose rewards are equal up to rounding, no differences between segments.
-
-    Args:
-        by: the segments and the subsets that are scored.
-        share: factor on the differences between segments, ≥ 0; 0 leaves A_i alone.
-        group: the advantage of a response.
     """
 
     reads = {"gain"}

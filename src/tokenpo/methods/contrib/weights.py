@@ -151,13 +151,9 @@ def _residual(tokens: Tokens, at: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Sides(NamedTuple):
-    """The responses of every group, divided at the group's mean reward; neither side where all rewards are equal.
+    """[N] bool `right` and `wrong`: above the group's mean reward or not, neither where all rewards are equal.
 
-    Args:
-        right: [N] bool, the reward exceeds the group's mean.
-        wrong: [N] bool, the reward does not exceed it.
-        share: [N] share of right responses in the group.
-        least: [N] smallest mean influence over the tokens of a right response of the group; +inf without one.
+    `share` [N] is that of right responses in the group, `least` [N] the smallest mean influence of one, +inf without.
     """
 
     right: Tensor
