@@ -83,24 +83,14 @@ def _held(trainer: Any) -> Iterator[str]:
         return
     optim = str(getattr(args.optim, "value", args.optim))
     name = "kl_stop" if args.kl_target is None else "kl_target"
-    for applies, why in (
-        (
-            trainer.is_deepspeed_enabled,
-            "DeepSpeed makes them within its backward pass: train without it, with FSDP for instance",
-        ),
-        (
-            trainer.accelerator.mixed_precision == "fp16",
-            "the loss scale of fp16 wants the gradients of every step: set bf16=True",
-        ),
-        (
-            optim.endswith("_layerwise") or "lomo" in optim,
-            f"optim = {optim!r} makes them within the backward pass: set optim='adamw_torch'",
-        ),
-        (
-            args.kl_target is None and trainer.cycle.updates == 1,
-            "a rollout batch of one has none to leave out: set num_iterations or steps_per_generation higher",
-        ),
-    ):
+    backward = optim.endswith("_layerwise") or "lomo" in optim
+    alone = name == "kl_stop" and trainer.cycle.updates == 1
+    for why, applies in {
+        "DeepSpeed makes them within its backward pass: train without it": trainer.is_deepspeed_enabled,
+        "the loss scale of fp16 wants every step: set bf16=True": trainer.accelerator.mixed_precision == "fp16",
+        f"optim = {optim!r} makes them within the backward pass: set optim='adamw_torch'": backward,
+        "a batch of one has none to leave out: set num_iterations higher": alone,
+    }.items():
         if applies:
             yield f"TokenPOConfig.{name} = {getattr(args, name)} leaves out optimiser steps of TRL's, and {why}"
 
