@@ -1,41 +1,48 @@
 """A whole training step of the embedded engine beside TRL's trainer, on the same work: sample, reward, learn.
 
     python benchmarks/step.py [--sizes 1.6M 0.1M 0.5B] [--rounds 3] [--steps 8] [--warmup 2] [--device cuda]
+    python benchmarks/step.py --sizes smollm2 --model models/smollm2 --rounds 2 --steps 3 --warmup 1
 
 Without TRL, the embedded engine alone.
 
 Both train the same random Qwen3 of byte tokens with GRPO on the same prompts and the same reward (an even sum of token
 ids), on one thread in float32: 1.6 M parameters with one update for each rollout batch, 0.1 M with four. For a GPU
 there is 0.5B, of the widths of Qwen2.5 and with bf16 weights. TRL is tuned: no autocast, no gradient checkpointing, no
-reference model, no reports, one process. The learning rate is 0, so that answers stay as long as they are. Runs of a
-few steps take turns; the first steps of each are left out. The figure is the median CPU time of a step (a rollout batch
-with its updates; on a GPU, wall-clock) and its ratio; tokens of a step stand beside it, since lengths are drawn, and on
-a GPU the most memory held at once. Ours records entropies and checks what it learns from, as always; TRL logs its
+reference model, no reports, one process. The learning rate is 0, so that answers stay as long as they are. "smollm2" is
+the model of `make smollm2`, asked for sums, in both precisions: in bf16 ours keeps weights and optimiser in float32
+(train.autocast), TRL's weights are bf16. Runs of a few steps take turns, each in a process of its own; the first steps
+of each are left out. The figures are the median CPU time of a step (a rollout batch with its updates; on a GPU,
+wall-clock), also for each response token, since lengths are drawn, its ratio to the first line, and the most memory of
+the process (on a GPU, allocated). Ours records entropies and checks what it learns from, as always; TRL logs its
 metrics, as always.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import itertools
+import multiprocessing
+import resource
 import statistics
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from timing import clock, peak_bytes
+from timing import clock
 from tokenpo.cli.view import SilentView
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import train
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
+SUMS = [f"What is {10 + i} + {11 + 7 * i % 89}? Give only the number." for i in range(64)]
 REWARD = """def even(completions, completion_ids):
     return [float(sum(ids) % 2 == 0) for ids in completion_ids]
 """
@@ -56,28 +63,36 @@ class Work:
     vocabulary: int = 259
     ends: int = 40
     dtype: str = "float32"
+    variants: tuple[str, ...] = ("tokenpo", "TRL")
+
+    @property
+    def prompt_list(self) -> list[str]:
+        return SUMS if self.layers == 0 else PROMPTS
 
 
 SIZES = {
     "1.6M": Work(192, 528, 4, 6, updates=1),
     "0.1M": Work(64, 160, 2, 2, updates=4),
     "0.5B": Work(896, 4864, 24, 14, 1, prompts=8, new_tokens=128, vocabulary=151936, ends=400, dtype="bfloat16"),
+    "smollm2": Work(0, 0, 0, 0, 1, prompts=8, new_tokens=24, variants=("tokenpo", "tokenpo bf16", "TRL bf16", "TRL")),
 }
 
 
 @dataclass(frozen=True)
 class Timed:
-    """CPU seconds and response tokens of each step."""
+    """CPU seconds and response tokens of each step; most bytes held at once."""
 
     seconds: list[float]
     tokens: list[float]
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Median milliseconds and mean response tokens of a step; most bytes held at once, 0 on a CPU."""
+    """Medians: milliseconds of a step and of each response token; mean tokens of a step; most bytes held at once."""
 
     milliseconds: float
+    per_token: float
     tokens: float
     bytes: int
 
@@ -99,7 +114,7 @@ def save_model(work: Work, directory: Path, device: str = "cpu") -> float:
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
-def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
+def ours(work: Work, folder: Path, steps: int, device: str, half: bool) -> Timed:
     marks, tokens = [clock(device)], []
 
     class Watch(SilentView):
@@ -108,7 +123,7 @@ def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
             tokens.append(metrics["length"] * work.prompts * work.group)
 
     (folder / "even.py").write_text(REWARD)
-    rows = [f'{{"prompt": "{prompt}", "answer": "0"}}' for prompt in PROMPTS]
+    rows = [f'{{"prompt": "{prompt}", "answer": "0"}}' for prompt in work.prompt_list]
     (folder / "prompts.jsonl").write_text("\n".join(rows))
     with tempfile.TemporaryDirectory() as out:
         config = parse_config(
@@ -117,11 +132,15 @@ def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
                 "model": {"path": str(folder / "model"), "device": device, "dtype": work.dtype},
                 "task": {
                     "name": "files",
-                    "options": {"path": str(folder / "prompts.jsonl"), "verifier": f"{folder / 'even.py'}:even"},
+                    "options": {
+                        "path": str(folder / "prompts.jsonl"),
+                        "verifier": f"{folder / 'even.py'}:even",
+                        "chat": work.layers == 0,
+                    },
                 },
                 "method": {"name": "grpo"},
                 "rollout": {"prompts": work.prompts, "group_size": work.group, "max_new_tokens": work.new_tokens},
-                "train": {"steps": steps, "lr": 0.0, "minibatches": work.updates},
+                "train": {"steps": steps, "lr": 0.0, "minibatches": work.updates, "autocast": half},
                 "evaluate": {"problems": 0},
                 "output": {"dir": str(Path(out, "run")), "checkpoint_every": 0, "trace_every": 0, "samples": 0},
             },
@@ -131,7 +150,7 @@ def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
     return Timed(differences(marks), tokens)
 
 
-def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
+def trl(work: Work, folder: Path, steps: int, device: str, half: bool) -> Timed:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -158,12 +177,16 @@ def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
         gradient_accumulation_steps=1, steps_per_generation=work.updates, num_generations=work.group,
         max_completion_length=work.new_tokens, temperature=1.0, beta=0.0, loss_type="grpo",
     )  # fmt: skip
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=getattr(torch, work.dtype))
+    dtype = torch.bfloat16 if half else getattr(torch, work.dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype)
+    prompts: list = work.prompt_list
+    if work.layers == 0:
+        prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=even,
         args=settings,
-        train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=AutoTokenizer.from_pretrained(folder / "model"),
         callbacks=[Watch()],
     )
@@ -175,35 +198,39 @@ def differences(marks: list[float]) -> list[float]:
     return [after - before for before, after in itertools.pairwise(marks)]
 
 
+def measured(name: str, work: Work, folder: Path, steps: int, device: str) -> Timed:
+    """One run, to be called in a process of its own."""
+    torch.set_num_threads(1)
+    run = ours if name.startswith("tokenpo") else trl
+    timed = run(work, folder, steps, device, name.endswith("bf16"))
+    if device == "cpu":
+        return replace(timed, bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return replace(timed, bytes=torch.cuda.max_memory_allocated())
+
+
 def compared(
-    work: Work, names: Sequence[str], rounds: int, steps: int, warmup: int, device: str
+    work: Work, names: Sequence[str], model: str, rounds: int, steps: int, warmup: int, device: str
 ) -> tuple[float, dict[str, Summary]]:
     """Parameters in millions, and what each has taken: rounds of `steps` steps in turn, less the first `warmup`."""
-    runs: dict[str, Callable[[Work, Path, int, str], Timed]] = {"tokenpo": ours, "TRL": trl}
     seen: dict[str, list[Timed]] = {name: [] for name in names}
-    peak = dict.fromkeys(names, 0)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        millions = save_model(work, folder / "model", device)
+        if work.layers:
+            millions = save_model(work, folder / "model", device)
+        else:
+            (folder / "model").symlink_to(Path(model).absolute())
+            millions = 134.52
         for name in list(names) * rounds:
-            gc.collect()
-
-            def run(name: str = name) -> None:
-                seen[name].append(runs[name](work, folder, steps, device))
-
-            if device == "cpu":
-                run()
-            else:
-                torch.cuda.empty_cache()
-                peak[name] = max(peak[name], peak_bytes(run, device))
-    found = {
-        name: Summary(
-            1e3 * statistics.median(kept(timed, "seconds", warmup)),
-            statistics.mean(kept(timed, "tokens", warmup)),
-            peak[name],
-        )
-        for name, timed in seen.items()
-    }
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                seen[name].append(pool.submit(measured, name, work, folder, steps, device).result())
+            print(f"  {name}: {seen[name][-1]}", file=sys.stderr, flush=True)
+    found = {}
+    for name, timed in seen.items():
+        seconds, tokens = kept(timed, "seconds", warmup), kept(timed, "tokens", warmup)
+        each = [1e3 * a / b for a, b in zip(seconds, tokens, strict=True)]
+        peak = max(run.bytes for run in timed)
+        milliseconds = 1e3 * statistics.median(seconds)
+        found[name] = Summary(milliseconds, statistics.median(each), statistics.mean(tokens), peak)
     return millions, found
 
 
@@ -214,26 +241,29 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=8, help="of one run")
     parser.add_argument("--warmup", type=int, default=2, help="steps of a run that are left out")
     parser.add_argument("--new-tokens", type=int, help="most tokens of a response")
-    parser.add_argument("--only", nargs="+", choices=["tokenpo", "TRL"], default=["tokenpo", "TRL"])
+    parser.add_argument("--only", nargs="+", help="the variants to run, all by default")
+    parser.add_argument("--model", default="models/smollm2", help="directory of the model of smollm2")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    names = [name for name in options.only if name != "TRL" or importlib.util.find_spec("trl")]
     for size in options.sizes:
         work = SIZES[size]
         if options.new_tokens:
             work = replace(work, new_tokens=options.new_tokens)
-        millions, found = compared(work, names, options.rounds, options.steps, options.warmup, options.device)
+        names = [x for x in options.only or work.variants if "TRL" not in x or importlib.util.find_spec("trl")]
+        millions, found = compared(
+            work, names, options.model, options.rounds, options.steps, options.warmup, options.device
+        )
         print(
             f"{millions:.2f} M parameters, {work.prompts} x {work.group} responses of {work.new_tokens} tokens at most"
             f", {work.updates} updates a step, {options.rounds} runs of {options.steps} steps less {options.warmup}"
         )
+        first = next(iter(found.values())).per_token
         for name, taken in found.items():
-            memory = f"   {taken.bytes / 2**30:.2f} GiB" if taken.bytes else ""
-            print(f"  {name:<9}{taken.milliseconds:9.0f} ms a step   {taken.tokens:7.0f} tokens{memory}", flush=True)
-        if len(found) == 2:
-            ratio = found["TRL"].milliseconds / found["tokenpo"].milliseconds
-            print(f"  TRL / tokenpo {ratio:.2f}", flush=True)
+            print(
+                f"  {name:<13}{taken.milliseconds:9.0f} ms a step{taken.tokens:8.0f} tokens{taken.per_token:8.2f} ms "
+                f"each{taken.per_token / first:7.2f}{taken.bytes / 2**30:8.2f} GiB",
+                flush=True,
+            )
 
 
 def kept(timed: list[Timed], field: str, warmup: int) -> list[float]:

@@ -6,10 +6,12 @@ each pass.
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from .model import LanguageModel
 from .packed import can_pack
@@ -38,7 +40,17 @@ def halved(lm: LanguageModel, *, trained: bool = True) -> LanguageModel:
         id(x): torch.nn.Parameter(x.detach().bfloat16(), requires_grad=x.requires_grad) for x in lm.model.parameters()
     }
     model, adapter = copy.deepcopy((lm.model, lm.adapter), known)
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = functools.partial(_recomputed, module.forward)
     return dataclasses.replace(lm, model=model, adapter=adapter, abilities=abilities, master=lm if trained else None)
+
+
+def _recomputed(forward: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """A norm that keeps its bf16 input for the backward pass, in place of several float32 tensors."""
+    if not torch.is_grad_enabled():
+        return forward(*inputs)
+    return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 @torch.no_grad()
