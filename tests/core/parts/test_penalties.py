@@ -3,13 +3,17 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import tokenpo
+from oracle_support import ragged, run
+from oracles import prelude
 from tokenpo.core.parts import AdaptiveTemperature, Reweighted, StraightThrough
 from tokenpo.core.parts.critic import RightLikelihood
 from tokenpo.core.parts.loss import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, Estimator, K3Within, ReferenceKl
+from tokenpo.core.parts.surrogate import GeometricSequence, TokenRatio
 
 LN2 = math.log(2)
 
@@ -118,3 +122,30 @@ def test_reweighted_says_what_it_holds() -> None:
 
 def test_without_a_scale_nothing_changes() -> None:
     assert AdaptiveTemperature()(torch.tensor([0.1, 3.0]), 0.7, {}).tolist() == pytest.approx([0.7, 0.7])
+
+
+def _oracle(s, beta: float, *, response: bool) -> tuple[float, np.ndarray]:
+    """beta r k3 under GRPO's mean of means, with the gradient by hand.
+
+    Token: d(r k3) = r k3 + r (1 - u) with u = π_ref/π. Response: w is the same at its n tokens and dw/dlp_t = w / n, so
+    every token takes w times the mean of k3.
+    """
+    k, dk = prelude.k3(s)
+    w, dw = prelude.sequence_ratio(s) if response else prelude.ratio(s)
+    return prelude.sequence_mean(
+        s, -beta * w * k, -beta * (w * dk + dw * (prelude.response_mean(s, k) if response else k))
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ratio", [TokenRatio(), GeometricSequence()])
+def test_reweighted_is_its_oracle(ratio, seed: int) -> None:
+    """Within a loss: whatever its other terms, the penalty adds value and gradient of the oracle."""
+    sample, bare = ragged(seed), tokenpo.method("grpo")
+    objective = dataclasses.replace(bare, penalties=(Reweighted(ReferenceKl(0.3), ratio),))
+    got, without = run(objective, sample), run(bare, sample)
+    value, gradient = _oracle(sample, 0.3, response=ratio == GeometricSequence())
+    assert got.value - without.value == pytest.approx(value, rel=1e-10)
+    np.testing.assert_allclose(got.gradient - without.gradient, gradient, rtol=1e-8, atol=1e-14)
+    split = run(objective, sample, pieces=[slice(row, row + 1) for row in range(len(sample.reward))])
+    np.testing.assert_allclose(split.gradient, got.gradient, rtol=1e-12, atol=1e-16)

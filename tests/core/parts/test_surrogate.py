@@ -200,3 +200,12 @@ def test_signals_may_hold_signals(batch) -> None:
     objective = Objective(GroupAdvantage(), Unclipped(), TokenMean(), weights=(weight,), name="nested")
     loss = objective.loss(objective.observe(step), Totals.of(step.rollouts))
     assert loss.terms["weight"][1, :3].tolist() == pytest.approx([7 / 3] * 3, rel=1e-15)  # above 0.4: three of seven
+
+
+def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
+    """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
+
+    More than twice L⁺ = max((min + max)/2, mean) is impossible for max itself, since (min + max)/2 > max/2.
+    """
+    facts = rollouts([1] * 6 + [15], [1.0] * 7, [0] * 7)
+    assert GroupOverlong(scale=2.0)(facts).tolist() == pytest.approx([0] * 6 + [-1.75], rel=1e-14)
