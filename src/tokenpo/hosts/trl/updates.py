@@ -107,7 +107,7 @@ class InFlightBatch:
             last_first = [cycle.chunks_of(update) for update in reversed(range(cycle.updates))]
             mine = torch.cat([buffer[chunk][ROW].sort().values for plan in last_first for chunk in plan])
             self.tracer.choose(mine, self.step)
-        rows = self._rows[:, chunks].flatten()
+        rows = present(self._rows, "the places of the rows")[:, chunks].flatten()
         self.update = update = self.step.update(rows, cycle.pass_of(number), self.step.first + number)
         if update.observes:
             update.observe(self._policy(update, model, chunks))

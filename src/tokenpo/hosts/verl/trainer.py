@@ -199,7 +199,7 @@ class TokenPOTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if self.global_steps:
             resume(self.learner, checkpoint(self.config, self.global_steps, resumed=True) / FILE)
-        if self.tokenpo.keys.report is None:
+        if (path := self.tokenpo.keys.report) is None:
             return
         config, keys, objective = self.config, self.tokenpo.keys, self.objective
         summary = {
@@ -210,7 +210,7 @@ class TokenPOTrainer(PPOTrainerSync):
             "verl": OmegaConf.to_container(config, resolve=True),
         }
         greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
-        self.tokenpo_record = Record(Path(keys.report), self.global_steps, summary, str(objective), greedy=greedy)
+        self.tokenpo_record = Record(Path(path), self.global_steps, summary, str(objective), greedy=greedy)
 
 
 def get(batch: Any, names: Sequence[str]) -> TensorDict:
