@@ -203,11 +203,12 @@ def _remark(rollouts: Sequence[Rollout]) -> str:
 def _places(steps: Sequence[DrawnStep]) -> list[View]:
     """The first view: the first and the last step; else two prompts; else two responses; else one."""
     start, last = steps[0], len(steps) - 1
+    responses = len(start.prompts[0].cards)
     if last:
         return [View(0, start.live), View(last, steps[last].live)]
     if len(start.prompts) > 1:
         return [View(0, 0), View(0, 1)]
-    return [View(0, 0, 0), View(0, 0, 1)] if len(start.prompts[0].cards) > 1 else [View(0, 0)]
+    return [View(0, 0, 0), View(0, 0, 1)] if responses > 1 else [View(0, 0)]
 
 
 def _bounded(steps: Sequence[DrawnStep], view: View) -> View:
