@@ -241,7 +241,7 @@ _PROBE = "It's 12345 of  them,\n\n they'Ll've\t x=7"
 
 
 def _load_tokenizer(where: str) -> Any:
-    """The tokenizer that tokenizer.json describes: transformers 5.24 gives a qwen2 model Qwen2's rules in any case."""
+    """The tokenizer that tokenizer.json describes: transformers 5.10 gives a qwen2 model Qwen2's rules in any case."""
     try:
         with _quiet():
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
