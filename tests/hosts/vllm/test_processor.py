@@ -212,7 +212,7 @@ def test_new_numbers_in_every_step_do_not_pile_up(runner: Any) -> None:
 
 
 def test_it_refuses_wrong_keys_and_raw_log_probabilities(runner: Any, engine: SimpleNamespace) -> None:
-    with pytest.raises(ValueError, match="tokenpo_tau = 2"):
+    with pytest.raises(ValueError, match=r"tau is 2\.0"):
         runner.processor.validate_params(engine.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 2}))
     runner.processor.validate_params(engine.SamplingParams(min_p=0.5, extra_args={"kv_transfer_params": {}}))
     given = (states(engine),) if isinstance(runner, Slots) else (torch.device("cpu"), False)

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCardData, metadata_load
 
 from ...base.files import expanded
 from ...base.text import disarmed, flat, number
-from ...methods import METHODS, paper
+from ...methods import METHODS, builder
 from ...records.run import Run, read_run
 from ..models.directory import is_local
 
@@ -46,8 +46,7 @@ def _card(run: Run, base: str, place: Path | None, about: Mapping[str, Any]) -> 
     yield f"---\n{data.to_yaml()}\n---\n"
     yield f"# {disarmed(run.label)}\n"
     yield f"`{disarmed(name)}`, trained by tokenpo on the task `{disarmed(task)}`, method `{disarmed(method)}`.\n"
-    if method in METHODS:
-        source = paper(method)
+    if source := getattr(builder(method), "paper", None) if method in METHODS else None:
         yield f"Method: {source.title}, {source.reference}.\n"
     if held_out := [(x, y) for x, y in run.series("eval/accuracy") if y is not None]:
         ends = dict(run.series("eval/low")), dict(run.series("eval/high"))
