@@ -52,9 +52,8 @@ def test_a_run_that_learns_nothing_says_so_by_verls_names(tmp_path: Path, caplog
     record = Record(tmp_path)
     for step in (1, 2, 3, 4):
         record.log(step, {"critic/score/mean": 0.0, ZERO: 1.0, "actor/ppo_kl": 0.7 if step == 2 else 0.0})
-    assert [message.partition(",")[0] for message in caplog.messages] == [
-        "warning: step 2: the KL of a step",
-        "warning: step 3: the reward of every response was 0 in the first 3 batches",
-    ]
+    first, second = caplog.messages
+    assert first.startswith("warning: step 2: the KL of a step")
+    assert second.startswith("warning: step 3: the reward of every response was 0 in the first 3 batches")
     record.warn()
     assert caplog.messages == caplog.messages[:2] * 2
