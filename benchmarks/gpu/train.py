@@ -142,7 +142,7 @@ def beside_trl(work: step.Work, device: str) -> dict[str, float | str]:
     torch.set_num_threads(1)
     names = ["tokenpo", *(["TRL"] if importlib.util.find_spec("trl") else [])]
     steps, warmup = 5, 2  # both load and compile kernels in the first steps
-    millions, found = step.compared(work, names, 1, steps, warmup, device)
+    millions, found = step.compared(work, names, "", 1, steps, warmup, device)
     shape: dict[str, Any] = {
         "millions_of_parameters": round(millions, 2),
         "dtype": work.dtype,
@@ -166,5 +166,5 @@ def alone(work: step.Work, device: str) -> dict[str, float | str]:
     """Seconds of each of five steps of ours, the first with all that is loaded and compiled."""
     with tempfile.TemporaryDirectory() as place:
         step.save_model(work, Path(place, "model"), device)
-        seconds = step.ours(work, Path(place), len(ORDINALS), device).seconds
+        seconds = step.ours(work, Path(place), len(ORDINALS), device, half=False).seconds
     return {f"{ordinal} s": round(x, 3) for ordinal, x in zip(ORDINALS, seconds, strict=True)}
