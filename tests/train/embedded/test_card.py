@@ -52,6 +52,7 @@ def test_a_card_has_source_course_and_settings(tmp_path: Path) -> None:
     assert [row[0] for row in table(text)] == [str(i) for i in range(1, 31, 3)]
     assert table(text)[1] == ["4", "0.04", "0.4", "2", "9"]
     settings = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    assert settings["model"] == {"path": "smollm2"} and str(tmp_path) not in text
     assert settings["train"] == {"lr": 1e-5, "autocast": False} and settings["seed"] == 3
     assert "torch 2.13.0" in text and "secret" not in text and "peft" not in text
 

@@ -65,7 +65,7 @@ def _card(run: Run, base: str, place: Path | None, about: Mapping[str, Any]) -> 
     yield "model = AutoModelForCausalLM.from_pretrained(DIRECTORY)"
     yield "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)\n```\n"
     yield "Settings (`tokenpo train` with a recipe of these repeats the run):\n\n```toml"
-    for key, value in settings.items():
+    for key, value in {**settings, **({"model.path": name} if place else {})}.items():  # a card is public
         if key.startswith(_SECTIONS) and value not in (None, [], {}):
             yield f"{key} = {disarmed(json.dumps(value))}"
     versions = [f"{key} {disarmed(str(x))}" for key, x in run.versions.items() if x and key != "machine"]
