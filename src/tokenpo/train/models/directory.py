@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import TokenPOError, nearest
 from ...base.files import expanded, fingerprint, json_object
@@ -10,6 +11,7 @@ from ...base.files import expanded, fingerprint, json_object
 # File that a run writes into its model directory: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
+LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING")
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _READ = {".safetensors", ".json", ".jinja", ".model", ".txt", ".bpe", ".codes", ".spm"}  # what loaders read
 _PICKLED = {".bin", ".pt", ".pth", ".ckpt"}
@@ -72,6 +74,13 @@ def identity(path: Path) -> str:
 def trained(path: Path) -> Mapping[str, object]:
     """The record that a run wrote beside its model; empty if there is none, or it cannot be read."""
     return json_object(path / RECORD)
+
+
+def card_data(path: Path) -> Mapping[str, Any]:
+    """What the model card in a directory says in its head; empty without a card."""
+    from huggingface_hub import metadata_load
+
+    return (metadata_load(path / "README.md") or {}) if (path / "README.md").is_file() else {}
 
 
 def check_directory(path: Path) -> None:

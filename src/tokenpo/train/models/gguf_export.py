@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import metadata_load
 from torch import Tensor
 
 from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
 from ...base.files import whole
+from .directory import card_data
 from .gguf_import import ARCHITECTURES, SPLITTINGS, cuts
-from .model import LanguageModel, load
+from .model import PROBE, LanguageModel, load
 
 # How a matrix is stored, by llama.cpp's names in small letters; vectors stay in float32.
 STORED = ("f32", "f16", "bf16", "q8_0")
-# Rules of `SPLITTINGS` cut this text in different ways.
-_PROBE = "It's 12345 of  them,\n\n they'Ll've\t x=7"
 
 
 def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[str, str]:
@@ -51,18 +49,18 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
         raise Unsupported(f"the architecture {kind!r} cannot be written, only {', '.join(ARCHITECTURES)}")
     types = {"f32": LlamaFileType.ALL_F32, **{x: LlamaFileType[f"MOSTLY_{x.upper()}"] for x in STORED[1:]}}
     place = Path(directory)
-    card = metadata_load(place / "README.md") if (place / "README.md").is_file() else None
+    licence = card_data(place).get("license")
     about = {
         "name": place.parent.name if place.name == "model" else place.name,
         "architecture": kind,
         "stored": stored,
-        "licence": str((card or {}).get("license", "not named in README.md")),
+        "licence": str(licence or "not named in README.md"),
     }
     with whole(file) as part:
         writer = GGUFWriter(part, kind)
         writer.add_name(about["name"])
         writer.add_file_type(types[stored])
-        if card and "license" in card:
+        if licence:
             writer.add_license(about["licence"])
         _put_config(writer, lm.model.config)
         _put_tokenizer(writer, lm)
@@ -88,12 +86,16 @@ def _put_config(writer: Any, config: Any) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = _head_size(config)
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
     writer.add_rope_freq_base(rope.get("rope_theta", 10_000.0))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+
+
+def _head_size(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def _put_tokenizer(writer: Any, lm: LanguageModel) -> None:
@@ -142,9 +144,9 @@ def _rule(tokenizer: Any, written: Mapping[str, Any]) -> str:
     from tokenizers import pre_tokenizers
 
     if written["model"]["type"] == "BPE" and "ByteLevel" in json.dumps(written["decoder"]):
-        given = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(_PROBE)
+        given = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(PROBE)
         for name, split in SPLITTINGS.items():
-            same = pre_tokenizers.Sequence(cuts(split)).pre_tokenize_str(_PROBE) == given
+            same = pre_tokenizers.Sequence(cuts(split)).pre_tokenize_str(PROBE) == given
             if same and split.whole == bool(written["model"].get("ignore_merges")):
                 return name
     raise Unsupported(f"the tokenizer cuts texts by none of the rules {', '.join(SPLITTINGS)}")
@@ -157,7 +159,7 @@ def _named(model: Any, kind: str) -> list[tuple[str, Tensor]]:
     config = model.config
     arch = next(key for key, name in MODEL_ARCH_NAMES.items() if name == kind)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = _head_size(config)
     found = []
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:

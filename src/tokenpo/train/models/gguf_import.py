@@ -19,9 +19,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 
 from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
 from ...base.files import whole_directory
+from .directory import LICENCES
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING")
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
 
 
 # Tokenizers with other rules give this text other ids.
-_PROBE = "It's 12345 of  them,\n\n they'Ll've\t x=7"
+PROBE = "It's 12345 of  them,\n\n they'Ll've\t x=7"
 
 
 def _load_tokenizer(where: str) -> Any:
@@ -247,8 +247,8 @@ def _load_tokenizer(where: str) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             file = Path(where) / "tokenizer.json"
             if file.is_file():
-                written = Tokenizer.from_file(str(file)).encode(_PROBE, add_special_tokens=False).ids
-                if tokenizer(_PROBE, add_special_tokens=False)["input_ids"] != written:
+                written = Tokenizer.from_file(str(file)).encode(PROBE, add_special_tokens=False).ids
+                if tokenizer(PROBE, add_special_tokens=False)["input_ids"] != written:
                     warnings.warn(
                         f"transformers' {type(tokenizer).__name__} gives other token ids than {file}: the file is "
                         "used; use it wherever the model goes, by PreTrainedTokenizerFast.from_pretrained",

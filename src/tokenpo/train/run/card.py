@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCardData, metadata_load
+from huggingface_hub import ModelCardData
 
 from ...base.files import expanded
 from ...base.text import disarmed, flat, number
 from ...methods import METHODS, builder
 from ...records.run import Run, read_run
-from ..models.directory import is_local
+from ..models.directory import LICENCES, card_data, is_local
 
-LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING")
 ROWS = 12  # of the table of steps
 _SECTIONS = ("train.", "rollout.", "task.", "method.", "model.", "seed", "teacher.", "critic.")
 
@@ -25,10 +24,10 @@ def files(directory: Path) -> dict[str, bytes]:
     run = read_run(directory)
     base = str(flat(run.config).get("model.path", ""))
     place = expanded(base) if base and base != "tiny" and is_local(base) else None
-    about = metadata_load(place / "README.md") if place and (place / "README.md").is_file() else None
+    about = card_data(place) if place else {}
     licences = [place / name for name in LICENCES if (place / name).is_file()] if place else []
     return {
-        "README.md": "\n".join(_card(run, base, place, about or {})).encode("utf-8", "replace"),
+        "README.md": "\n".join(_card(run, base, place, about)).encode("utf-8", "replace"),
         **{file.name: file.read_bytes() for file in licences},
     }
 
