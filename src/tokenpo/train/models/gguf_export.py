@@ -47,7 +47,6 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
     kind = lm.model.config.model_type
     if kind not in ARCHITECTURES:
         raise Unsupported(f"the architecture {kind!r} cannot be written, only {', '.join(ARCHITECTURES)}")
-    types = {"f32": LlamaFileType.ALL_F32, **{x: LlamaFileType[f"MOSTLY_{x.upper()}"] for x in STORED[1:]}}
     place = Path(directory)
     licence = card_data(place).get("license")
     about = {
@@ -59,7 +58,7 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
     with whole(file) as part:
         writer = GGUFWriter(part, kind)
         writer.add_name(about["name"])
-        writer.add_file_type(types[stored])
+        writer.add_file_type(LlamaFileType["ALL_F32" if stored == "f32" else f"MOSTLY_{stored.upper()}"])
         if licence:
             writer.add_license(about["licence"])
         _put_config(writer, lm.model.config)
