@@ -67,5 +67,5 @@ if __name__ == "__main__":
         taken = {method: {seed: reward[method][seed] for seed in range(seeds)} for method in reward}
         for pair in judge(taken, [(method, BASELINE) for method in METHODS], margin=MARGIN):
             print(f"{pair.a} - {pair.b}: {pair.mean:+.3f}, 95 % interval {pair.low:+.3f} to {pair.high:+.3f}")
-            print(f"  by seed {' '.join(f'{d:+.3f}' for d in pair.differences.known)}")
+            print(f"  by seed {' '.join(f'{d:+.3f}' for d in pair.differences)}")
             print(f"  {pair.verdict}: {pair.reason}")

@@ -47,9 +47,7 @@ def add(commands: Any) -> None:
     parser.take("--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
     baseline = "method that the others are compared with, or all: every pair; default: the first"
     parser.take("--baseline", "LABEL", baseline)
-    parser.take("--metrics", "LIST", "numbers to compare; default: accuracy,area,steps,entropy,seconds")
-    threshold = "accuracy that the metrics steps and train-steps wait for; default: 0.9"
-    parser.take("--threshold", "A", threshold, type=float)
+    parser.take("--metrics", "LIST", "numbers to compare; default: accuracy,area,entropy,seconds")
     margin = "smallest differences that matter, METRIC=M,METRIC=M; one shown to be smaller is called equivalent"
     parser.take("--margin", "LIST", margin)
     parser.flag("--dry-run", "print every run and its state, and train nothing")
@@ -145,14 +143,10 @@ def _existing(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Measure], dict[str, float]]:
     """The measures of --metrics, and the margins of --margin by measure."""
-    from ..lab.compare.measures import DEFAULT, THRESHOLD, WAITING, margins, measures
+    from ..lab.compare.measures import DEFAULT, margins, measures
 
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
-    threshold = THRESHOLD if options.threshold is None else options.threshold
-    chosen = measures([name.strip() for name in names], threshold, config)
-    if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
-        remedy = f"add one of {', '.join(WAITING)}, or leave it out"
-        raise TokenPOError(f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: {remedy}")
+    chosen = measures([name.strip() for name in names], config)
     return chosen, margins(options.margin or "", chosen)
 
 

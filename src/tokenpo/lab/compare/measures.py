@@ -12,42 +12,29 @@ from ...records.metrics import LOGGED, NOTE
 from ...records.run import Run
 from ...train.recipe.config import Config
 
-DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
+DEFAULT = ("accuracy", "area", "entropy", "seconds")
 STEP = "step_seconds"  # verl's time of a whole step, without validation; its other timers leave parts out
 SECONDS = (STEP, *(name for name in sorted(LOGGED) if name.startswith("seconds_")))
-WAITING = ("steps", "train-steps")  # first step at the accuracy of --threshold
-THRESHOLD = 0.9
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Value:
-    """`number` of a run, None if undefined; `censored`: only a lower bound of the true number."""
-
-    number: float | None
-    censored: bool = False
-
-
-@dataclass(frozen=True)
 class Measure:
-    """A number of a run; `of` computes it from the logged metric `needs`. `name` is that of the command line."""
+    """A number of a run; `of` computes it from the logged metric `needs`, None if undefined."""
 
     name: str
     title: str
     unit: str
     meaning: str
     needs: str
-    of: Callable[[Run], Value]
+    of: Callable[[Run], float | None]
 
 
-def measures(names: Sequence[str], threshold: float, config: Config | None) -> list[Measure]:
-    """The measures with these names; `threshold` is the accuracy for `steps` and `train-steps`."""
-    if not 0 < threshold <= 1:
-        raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
-    predefined = {measure.name: measure for measure in _predefined(threshold)}
+def measures(names: Sequence[str], config: Config | None) -> list[Measure]:
+    """The measures with these names."""
     if twice := next((name for name in names if list(names).count(name) > 1), None):
         raise TokenPOError(f"--metrics names {twice} twice: leave one out")
-    chosen = [predefined[name] if name in predefined else _reduced(name, predefined) for name in names]
+    chosen = [PREDEFINED[name] if name in PREDEFINED else _reduced(name) for name in names]
     for measure in chosen:
         if config and measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
             raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
@@ -72,39 +59,11 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
     return least
 
 
-def _predefined(threshold: float) -> list[Measure]:
-    held_out, accuracy = "eval/accuracy", f"{threshold:g}"
-    return [
-        Measure("accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
-                held_out, lambda run: _last(run, held_out)),
-        Measure("avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
-                "eval/avg", lambda run: _last(run, "eval/avg")),
-        Measure("area", "area under the evaluation curve", "fraction",
-                "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
-                held_out, lambda run: Value(_area(_curve(run, held_out)))),
-        Measure("steps", f"steps to {accuracy}", "steps",
-                f"First evaluation with a held-out greedy accuracy of {accuracy}; fewer is faster.",
-                held_out, lambda run: _reached(_curve(run, held_out), threshold)),
-        Measure("train-area", "mean training accuracy", "fraction",
-                "Mean over the steps of the accuracy of what was sampled for training.",
-                "accuracy", lambda run: Value(_mean(_trained(run, "accuracy")))),
-        Measure("train-steps", f"steps to {accuracy} in training", "steps",
-                f"First step whose training accuracy is {accuracy}; fewer is faster.",
-                "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold)),
-        Measure("entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
-                "entropy", lambda run: _last(run, "entropy")),
-        Measure("length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
-                "length", lambda run: _last(run, "length")),
-        Measure("seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time "
-                "on one machine slow each other.", "seconds_update", _seconds),
-    ]  # fmt: skip
-
-
-def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
+def _reduced(name: str) -> Measure:
     """`last:`, `mean:`, `sd:` or `cv:` of any logged metric."""
     how, colon, metric = name.partition(":")
     if not colon:
-        names = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
+        names = [*PREDEFINED, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, names)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
@@ -112,8 +71,8 @@ def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
         raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, LOGGED)}")
     words, reduce = _REDUCTIONS[how]
 
-    def of(run: Run) -> Value:
-        return _last(run, metric) if reduce is None else Value(reduce(_trained(run, metric)))
+    def of(run: Run) -> float | None:
+        return _last(run, metric) if reduce is None else reduce(_trained(run, metric))
 
     return Measure(name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, of)
 
@@ -122,9 +81,9 @@ def _curve(run: Run, name: str) -> Points:
     return [(step, value) for step, value in run.series(name) if value is not None]
 
 
-def _last(run: Run, name: str) -> Value:
+def _last(run: Run, name: str) -> float | None:
     """The value at the last step; undefined without one there, because an earlier value is another number."""
-    return Value(dict(run.series(name)).get(run.series("step")[-1][0]))
+    return dict(run.series(name)).get(run.series("step")[-1][0])
 
 
 def _trained(run: Run, name: str) -> list[float]:
@@ -162,20 +121,27 @@ def _area(curve: Points) -> float | None:
     return area / (curve[-1][0] - curve[0][0])
 
 
-def _reached(curve: Points, threshold: float) -> Value:
-    """The first step at the threshold. For a run that never reaches it a lower bound: one interval after its end, the
-    earliest step at which it could have.
-    """
-    if not curve:
-        return Value(None)
-    # Accuracies are fractions of a count: 180/200 must count as 0.9 in spite of rounding.
-    if (step := next((step for step, height in curve if height >= threshold - 1e-9), None)) is not None:
-        return Value(step)
-    interval = max((b - a for (a, _), (b, _) in pairwise(curve)), default=1.0)
-    return Value(curve[-1][0] + interval, censored=True)
-
-
-def _seconds(run: Run) -> Value:
+def _seconds(run: Run) -> float | None:
     parts = [name for name in run.names if name.startswith("seconds_") and name != "seconds_evaluation"]
     names = [STEP] if STEP in run.names else parts
-    return Value(sum(value for name in names for _, value in _curve(run, name))) if names else Value(None)
+    return sum(value for name in names for _, value in _curve(run, name)) if names else None
+
+
+PREDEFINED = {
+    measure.name: measure
+    for measure in (
+        Measure("accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
+                "eval/accuracy", lambda run: _last(run, "eval/accuracy")),
+        Measure("avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
+                "eval/avg", lambda run: _last(run, "eval/avg")),
+        Measure("area", "area under the evaluation curve", "fraction",
+                "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
+                "eval/accuracy", lambda run: _area(_curve(run, "eval/accuracy"))),
+        Measure("entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
+                "entropy", lambda run: _last(run, "entropy")),
+        Measure("length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
+                "length", lambda run: _last(run, "length")),
+        Measure("seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time "
+                "on one machine slow each other.", "seconds_update", _seconds),
+    )
+}  # fmt: skip

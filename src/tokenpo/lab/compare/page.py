@@ -35,12 +35,15 @@ def show(comparison: Comparison, stream: TextIO) -> None:
 def means(comparison: Comparison) -> Table:
     head, subject = ["method", "runs"], comparison.subject
     for measure in (result.measure for result in comparison.results):
-        unit = f", {measure.unit}" if measure.unit not in ("", "steps", "fraction") else ""
+        unit = f", {measure.unit}" if measure.unit not in ("", "fraction") else ""
         head.append(visible(measure.title + unit, limit=80))
     rows = [
         Row(
             name(label),
-            [Cell(str(len(comparison.finished[label]))), *(Cell(mean(result, label)) for result in comparison.results)],
+            [
+                Cell(str(len(comparison.finished[label]))),
+                *(Cell(number(result.mean(label))) for result in comparison.results),
+            ],
         )
         for label in subject.labels
     ]
@@ -49,8 +52,7 @@ def means(comparison: Comparison) -> Table:
 
 def numbers(pair: Pair) -> list[Cell]:
     """The cells under `NUMBERS`."""
-    of = f" ({len(pair.differences.known)} of {len(pair.seeds)})" if pair.differences.bounded else ""
-    return [*map(Cell, (signed(pair.mean) + of, interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
+    return [*map(Cell, (signed(pair.mean), interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
 
 
 def name(label: str) -> str:
@@ -81,12 +83,6 @@ def p_value(p: float | None) -> str:
     ('0.002', '1')
     """
     return "–" if p is None else f"{p:.2g}"
-
-
-def mean(result: Result, label: str) -> str:
-    """The mean over seeds; with "≥" if runs that never got there make it a lower bound."""
-    late, text = result.censored(label), number(result.mean(label))
-    return f"≥ {text} ({late} never)" if late else text
 
 
 def summary(result: Result) -> str:
@@ -174,7 +170,7 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     seeds = []
     for label in comparison.subject.labels:
         known, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
-        texts = ["no run" if x is None else "≥ " * x.censored + number(x.number) for x in values]
+        texts = [number(x) for x in values]
         texts.append(f"{number(min(known))} to {number(max(known))}" if known else "")
         seeds.append(Row(name(label), [*map(Cell, texts)]))
     head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
@@ -187,8 +183,8 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
 
 
 def _spot(pair: Pair) -> Spot:
-    by_seed = zip(pair.seeds, pair.differences.values, strict=True)
-    points = [(d, f"seed {seed}: {signed(d)}") for seed, d in by_seed if d is not None]
+    by_seed = zip(pair.seeds, pair.differences, strict=True)
+    points = [(d, f"seed {seed}: {signed(d)}") for seed, d in by_seed]
     return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
 
 

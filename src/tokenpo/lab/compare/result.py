@@ -10,7 +10,7 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...records.run import Run, read_run
-from .measures import SECONDS, Measure, Value
+from .measures import SECONDS, Measure
 from .plan import Plan, Subject, pairs
 from .runs import Failure, State, state
 from .verdict import ALPHA, Pair, judge, too_few
@@ -25,19 +25,16 @@ class Result:
     """One measure: `values[label][seed]`, and its pairs, which are one family of comparisons."""
 
     measure: Measure
-    values: Mapping[str, Mapping[int, Value]]
+    values: Mapping[str, Mapping[int, float | None]]
     pairs: tuple[Pair, ...]
 
     def numbers(self, label: str) -> list[float]:
         """The defined values of a method, by seed."""
-        return [value.number for _, value in sorted(self.values[label].items()) if value.number is not None]
+        return [value for _, value in sorted(self.values[label].items()) if value is not None]
 
     def mean(self, label: str) -> float | None:
         numbers = self.numbers(label)
         return statistics.fmean(numbers) if numbers else None
-
-    def censored(self, label: str) -> int:
-        return sum(value.censored for value in self.values[label].values())
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def gather(
     """Judges the pairs of runs; `where_logged` leaves out measures that no run has, as engines log different ones."""
     compared, every = pairs(subject.labels, baseline), [run for by_seed in runs.values() for run in by_seed.values()]
     if where_logged:
-        measures = [x for x in measures if any(x.of(run).number is not None for run in every)] or measures
+        measures = [x for x in measures if any(x.of(run) is not None for run in every)] or measures
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
         has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
         failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)}): train the missing ones"
@@ -83,12 +80,11 @@ def gather(
     results = []
     for measure in measures:
         values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
-        known = {label: {s: x.number for s, x in of.items() if x.number is not None} for label, of in values.items()}
+        known = {label: {s: x for s, x in of.items() if x is not None} for label, of in values.items()}
         if not any(known.values()):
             where = f"no run in {subject.place} logged a number for {measure.needs}"
             raise TokenPOError(f"--metrics {measure.name}: {where}")
-        late = {label: [seed for seed, x in of.items() if x.censored] for label, of in values.items()}
-        judged = judge(known, compared, late=late, margin=margins.get(measure.name))
+        judged = judge(known, compared, margin=margins.get(measure.name))
         results.append(Result(measure, values, tuple(judged)))
     return Comparison(
         subject, baseline, tuple(results),
@@ -137,26 +133,15 @@ def _notes(runs: ByLabel, every: Sequence[Run], results: Sequence[Result]) -> It
     if apart := [f"{pair.a} and {pair.b}" for pair, seeds in common if len(seeds) < 2]:
         yield f"Not compared, as fewer than two finished runs of each have the same seeds: {', '.join(apart)}."
     for result in results:
-        yield from _incomplete(result)
+        missing = [
+            f"{none} of {len(by_seed)} runs of {label}"
+            for label, by_seed in result.values.items()
+            if (none := sum(value is None for value in by_seed.values()))
+        ]
+        if missing:
+            yield f"{result.measure.title}: {', '.join(missing)} have no number and are left out."
     few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
     yield from (too_few(n, m) for n, m in few.items() if m * 2.0 ** (1 - n) > ALPHA)
-
-
-def _incomplete(result: Result) -> Iterator[str]:
-    """Notes on runs without a number, and on runs whose number is only a bound."""
-    missing, late = [], []
-    for label, by_seed in result.values.items():
-        if none := sum(value.number is None for value in by_seed.values()):
-            missing.append(f"{none} of {len(by_seed)} runs of {label}")
-        if bounds := result.censored(label):
-            late.append(f"{bounds} of {len(by_seed)} runs of {label}")
-    if missing:
-        yield f"{result.measure.title}: {', '.join(missing)} have no number and are left out."
-    if late:
-        yield (
-            f"{result.measure.title}: {', '.join(late)} never got there. A pair with one of them has an order and no "
-            "difference, a pair of two neither. Means with ≥ are lower bounds: the earliest that they could have."
-        )
 
 
 def to_json(comparison: Comparison) -> str:
@@ -178,8 +163,7 @@ def to_json(comparison: Comparison) -> str:
         metrics.append(
             {
                 **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
-                "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
-                "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
+                "values": {label: {str(seed): x for seed, x in values} for label, values in by_label.items()},
                 "means": {label: result.mean(label) for label in result.values},
                 "pairs": [pair.as_json() for pair in result.pairs],
             }

@@ -1,8 +1,8 @@
-"""Statistics of paired runs: exact tests of difference, order and equivalence, intervals, seeds needed, verdicts.
+"""Statistics of paired runs: exact tests of difference and equivalence, intervals, seeds needed, verdicts.
 
 Two runs with the same seed give one difference d_s. If two methods differ by chance only, d_s and −d_s are equally
 likely: this is the hypothesis of the sign-flip test. As a test of the mean it assumes differences that are symmetric
-around the mean. If a run never reached a threshold, its pair has no difference and only the order is tested.
+around the mean.
 References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from random draws, Schuirmann (1987) for two
 one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles, Guenther (1981) for the
 number of seeds.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -44,7 +44,7 @@ def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False, noi
 
     Args:
         above: one-sided, against a mean above 0: the share with Σ ± d at least Σ d.
-        noise: rounding of Σ d that comes from the numbers that were subtracted, see `Differences`.
+        noise: rounding of Σ d that comes from the numbers that were subtracted, see `differences`.
     """
     d = np.asarray(differences, dtype=np.float64)
     n = d.shape[-1]
@@ -66,18 +66,6 @@ def _hits(d: Floats, patterns: NDArray[np.int64], above: bool, noise: float) -> 
         flipped, observed = np.abs(flipped), np.abs(observed)
     least = observed - ROUNDING * np.abs(d).sum(-1) - noise
     return (flipped >= least[..., None]).sum(-1).astype(np.float64)
-
-
-def sign_test(ahead: int, behind: int, n: int) -> float:
-    """Two-sided sign-test p of n pairs, given lower bounds on those above 0 (`ahead`) and below (`behind`).
-
-    A pair of unknown sign counts for neither side: p = 2 P(at least max(ahead, behind) of n fair coins).
-
-    >>> sign_test(5, 0, 5), sign_test(5, 0, 6)  # 2 / 2^5; 2 (6 + 1) / 2^6
-    (0.0625, 0.21875)
-    """
-    tail = sum(math.comb(n, k) for k in range(max(ahead, behind), n + 1))
-    return min(1.0, 2 * tail / 2**n)
 
 
 def equivalence(differences: ArrayLike, margin: float, noise: float = 0.0) -> float:
@@ -161,60 +149,11 @@ def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
     return max(math.ceil(needed), least_seeds(comparisons), len(d) + 1)
 
 
-@dataclass(frozen=True)
-class Differences:
-    """The differences of n pairs of runs.
-
-    Args:
-        values: a − b; None for a pair in which a run has only a bound.
-        ahead, behind: number of pairs whose difference is known to be above 0, below 0.
-        noise: largest rounding of the sum of the known differences: that of a − b has the size of a, not of a − b.
-    """
-
-    values: tuple[float | None, ...]
-    ahead: int
-    behind: int
-    noise: float = 0.0
-
-    @staticmethod
-    def of(a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = ()) -> Differences:
-        """The differences of two methods, seed by seed; `late`: whether a's number, and b's, is only a lower bound."""
-        values, ahead, behind, noise = [], 0, 0, 0.0
-        for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
-            rounding = ROUNDING * max(abs(x), abs(y))
-            d = x - y if abs(x - y) > rounding else 0.0
-            values.append(None if x_late or y_late else d)
-            noise += 0.0 if values[-1] is None else rounding
-            # If x is a lower bound, so is d; if y is a lower bound, d is an upper bound.
-            ahead += d > 0 and not y_late
-            behind += d < 0 and not x_late
-        return Differences(tuple(values), ahead, behind, noise)
-
-    @property
-    def known(self) -> list[float]:
-        return [d for d in self.values if d is not None]
-
-    @property
-    def bounded(self) -> bool:
-        """Whether a run has only a bound, so that only the order of pairs is tested."""
-        return None in self.values
-
-    @property
-    def mean(self) -> float | None:
-        """The mean of the known differences, by an exact sum that does not depend on the order."""
-        return math.fsum(self.known) / len(self.known) if self.known else None
-
-    @property
-    def direction(self) -> int:
-        """1 if a is higher, −1 if b is, 0 if neither."""
-        x = self.ahead - self.behind if self.bounded else self.mean or 0.0
-        return (x > 0) - (x < 0)
-
-    def p(self) -> float:
-        """p of the sign-flip test, or of the sign test if a run has only a bound."""
-        if self.bounded:
-            return sign_test(self.ahead, self.behind, len(self.values))
-        return float(sign_flip(canonical(self.known)[0], noise=self.noise))
+def differences(a: Sequence[float], b: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """(a − b by seed, 0 within rounding; the largest rounding of their sum, which has the size of a, not of a − b)."""
+    rounding = [ROUNDING * max(abs(x), abs(y)) for x, y in zip(a, b, strict=True)]
+    values = (x - y if abs(x - y) > noise else 0.0 for x, y, noise in zip(a, b, rounding, strict=True))
+    return tuple(values), sum(rounding)
 
 
 Values = Mapping[str, Mapping[int, float]]  # label of a method -> seed -> number
@@ -229,19 +168,18 @@ class Pair:
     Args:
         a, b: labels of the methods; every difference is a's value minus b's.
         seeds: the seeds for which both have a value, ascending.
-        differences: one per seed; unknown if a run never got there.
+        differences: one per seed.
         family: number of comparisons that Holm corrects for.
-        mean, low, high: mean of the known differences with its 95 % bootstrap interval; None with fewer than two.
+        mean, low, high: mean difference with its 95 % bootstrap interval; None with fewer than two seeds.
         p, adjusted: p of the test, raw and after Holm over the family; None with fewer than two seeds.
         margin: the smallest difference that matters; None if not given.
-        p_equal, equal_adjusted: p of the two one-sided tests against the margin, raw and after Holm; None without a
-            margin, or if a difference is unknown.
+        p_equal, equal_adjusted: p of the two one-sided tests against the margin, raw and after Holm; None without one.
     """
 
     a: str
     b: str
     seeds: tuple[int, ...]
-    differences: Differences
+    differences: tuple[float, ...]
     family: int = 1
     mean: float | None = None
     low: float | None = None
@@ -257,7 +195,7 @@ class Pair:
         """The label of the method with the higher numbers if the difference is significant, else None."""
         if self.adjusted is None or self.adjusted > REACHED:
             return None
-        return self.a if self.differences.direction > 0 else self.b
+        return self.a if (self.mean or 0.0) > 0 else self.b
 
     @property
     def equivalent(self) -> bool:
@@ -271,9 +209,7 @@ class Pair:
     @property
     def needed(self) -> int | None:
         """For an inconclusive pair the estimated number of seeds that would decide; None without an estimate."""
-        if self.decided or self.differences.bounded:
-            return None
-        return seeds_needed(self.differences.known, self.family)
+        return None if self.decided else seeds_needed(self.differences, self.family)
 
     @property
     def verdict(self) -> str:
@@ -295,22 +231,17 @@ class Pair:
         """The reason for the verdict, in sentences."""
         if self.adjusted is None:
             return "Fewer than two seeds have a value of both methods."
-        d, seeds = self.differences, len(self.seeds)
-        if not self.decided and not d.bounded and not any(d.known):
+        seeds = len(self.seeds)
+        if not self.decided and not any(self.differences):
             return "Equal in every seed."
         corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
         sentences = [f"p = {self.adjusted:.3g}{corrected}{f', {seeds} seeds' if self.above is not None else ''}."]
         if not self.decided and seeds < least_seeds(self.family):
             sentences = [too_few(seeds, self.family)]
-        if d.bounded:
-            sentences.append(
-                f"Runs never got there, so only the order of a pair counts: {self.a} was later in {d.ahead}, {self.b} "
-                f"in {d.behind}, {len(d.values) - d.ahead - d.behind} undecided."
-            )
         if self.equivalent:
             equal = f"p = {self.equal_adjusted:.3g}{corrected}"
             sentences.append(f"A difference of {number(self.margin)} or more: {equal}.")
-        if not self.decided and not d.bounded:
+        if not self.decided:
             few = "Two seeds say too little of their spread to estimate how many would."
             near = "The difference is so near 0 that no number of seeds can be named."
             estimate = f"about {self.needed} seeds would probably tell (estimate)"
@@ -320,9 +251,8 @@ class Pair:
 
     def as_json(self) -> dict[str, Any]:
         """The pair's entry in compare.json."""
-        d = self.differences
         return {
-            "a": self.a, "b": self.b, "seeds": self.seeds, "differences": d.values, "above": d.ahead, "below": d.behind,
+            "a": self.a, "b": self.b, "seeds": self.seeds, "differences": self.differences,
             "mean": self.mean, "low": self.low, "high": self.high, "p": self.p, "p_adjusted": self.adjusted,
             "margin": self.margin, "p_equivalence": self.p_equal, "p_equivalence_adjusted": self.equal_adjusted,
             "comparisons": self.family, "verdict": self.verdict, "seeds_needed": self.needed, "reason": self.reason,
@@ -344,16 +274,12 @@ def too_few(seeds: int, family: int) -> str:
 
 
 def judge(
-    values: Values, pairs: Sequence[tuple[str, str]], *, late: Mapping[str, Collection[int]] | None = None,
-    margin: float | None = None, resamples: int = RESAMPLES,
-) -> list[Pair]:  # fmt: skip
+    values: Values, pairs: Sequence[tuple[str, str]], *, margin: float | None = None, resamples: int = RESAMPLES
+) -> list[Pair]:
     """A verdict for each of `pairs` (a, b) of labels, from `values[label][seed]`.
 
-    Holm's correction is over all pairs with at least two seeds, separately for differences and equivalences.
-
-    Args:
-        late: label -> seeds whose value is only a lower bound, because the run never got there.
-        margin: the smallest difference that matters.
+    Holm's correction is over all pairs with at least two seeds, separately for differences and equivalences. `margin`
+    is the smallest difference that matters.
 
     Raises:
         TokenPOError: a value is NaN or infinite.
@@ -365,22 +291,21 @@ def judge(
                     f"{label} seed {seed}: the value is {value}, which cannot be compared: give a finite number, or "
                     "leave this seed out"
                 )
-    late, judged = late or {}, []
+    judged = []
     for a, b in pairs:
         seeds = tuple(sorted(values[a].keys() & values[b].keys()))
-        bounds = [(seed in late.get(a, ()), seed in late.get(b, ())) for seed in seeds]
-        d = Differences.of([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds], bounds)
+        d, noise = differences([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds])
         pair = Pair(a, b, seeds, d, margin=margin)
         if len(seeds) >= 2:
-            low, high = bootstrap(d.known, resamples=resamples) if len(d.known) > 1 else (None, None)
-            p_equal = None if margin is None or d.bounded else equivalence(d.known, margin, d.noise)
-            pair = replace(pair, mean=d.mean, low=low, high=high, p=d.p(), p_equal=p_equal)
+            low, high = bootstrap(d, resamples=resamples)
+            mean = math.fsum(d) / len(d)  # an exact sum, which does not depend on the order
+            p = float(sign_flip(canonical(d)[0], noise=noise))
+            p_equal = None if margin is None else equivalence(d, margin, noise)
+            pair = replace(pair, mean=mean, low=low, high=high, p=p, p_equal=p_equal)
         judged.append(pair)
     tested = [i for i, pair in enumerate(judged) if pair.p is not None]
     adjusted = holm([judged[i].p for i in tested]).tolist()
-    # A pair whose equivalence cannot be tested counts as not equivalent.
-    equal = holm([1.0 if judged[i].p_equal is None else judged[i].p_equal for i in tested]).tolist()
+    equal = [None] * len(tested) if margin is None else holm([judged[i].p_equal for i in tested]).tolist()
     for i, p, q in zip(tested, adjusted, equal, strict=True):
-        q = None if judged[i].p_equal is None else q
         judged[i] = replace(judged[i], family=len(tested), adjusted=p, equal_adjusted=q)
     return judged
