@@ -59,8 +59,9 @@ def main():
         learning_rate=2e-4 if options.lora else 1e-5,
         lr_scheduler_type="constant",
         num_generations=8,
-        per_device_train_batch_size=64,
-        steps_per_generation=2,  # two updates on the 128 responses to 16 prompts
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=4,
+        steps_per_generation=8,  # two updates on the 128 responses to 16 prompts
         max_steps=2 * options.batches,
         max_completion_length=16,
         use_cpu=True,
