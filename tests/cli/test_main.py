@@ -183,6 +183,6 @@ def test_every_option_that_names_a_place_to_write_is_tried():
         for action in its._actions
         if action.dest in ("out", "json", "page") and action.nargs != 0
     }
-    listed = "train recipes report methods show check exact explain compare eval audit import export"
+    listed = "train recipes report methods show check exact explain compare eval audit import export push doctor"
     assert list(commands) == listed.split()
     assert named - {("train", "out")} == {(words[0], name) for words, name in WRITERS}

@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   tokenpo audit runs/quickstart-tepo-seed0                 rewarded responses that look wrong
 """
 # The modules with commands, as --help lists them.
-COMMANDS = "train methods compare evaluate gguf"
+COMMANDS = "train methods compare evaluate models doctor"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,6 +43,6 @@ def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
     (tmp_path / "script.py").write_text(script)
     run_python("script.py", cwd=tmp_path, timeout=280)
-    steps = lines(tmp_path / "runs/trl-hapo/tokenpo")
+    steps = lines(tmp_path / "runs/trl-dapo/tokenpo")
     assert [step["step"] for step in steps] == [1, 2]  # rollout batches, of four updates each
     assert any(step["zero_advantage_groups"] < 1 for step in steps)  # else nothing is learnt, and the loss is 0

@@ -1,11 +1,13 @@
-"""`tokenpo import` and `export`: make a model directory of a GGUF file, and a GGUF file of a model."""
+"""`tokenpo import`, `export` and `push`: models come from GGUF files, and go to them or to a hub."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ..base.errors import TokenPOError
 from .options import add_command, need_engine
 
 IMPORT = """examples:
@@ -17,6 +19,11 @@ The weights are dequantised. The tokenizer cuts texts by the rule that the file 
 EXPORT = """examples:
   tokenpo export runs/smollm2-dapo-seed0 trained.gguf
   tokenpo export runs/smollm2-dapo-seed0 trained-q8.gguf --as q8_0
+"""
+PUSH = """examples:
+  tokenpo push runs/smollm2-dapo-seed0 me/smollm2-sums
+
+Log in first with `hf auth login`, or set HF_TOKEN. The model card is the README.md in RUN/model: read it before.
 """
 
 
@@ -33,6 +40,11 @@ def add(commands: Any) -> None:
     stored = "how matrices are stored: f32, f16, bf16, q8_0; default: f16"
     parser.take("--as", "NAME", stored, default="f16", dest="stored")
 
+    parser = add_command(commands, push, "upload a run's model, with its card, to a hub", PUSH)
+    parser.take("model", "MODEL", "the directory of a run or of a model")
+    parser.take("name", "OWNER/NAME", "the repository on the hub; it is made if it doesn't exist")
+    parser.flag("--public", "make a new repository public; default: private")
+
 
 def import_model(options: argparse.Namespace) -> int:
     need_engine()
@@ -47,6 +59,25 @@ def export(options: argparse.Namespace) -> int:
     from ..train.models.gguf_export import export_gguf
 
     return _tell(export_gguf(locate(options.model), options.file, options.stored), options.file)
+
+
+def push(options: argparse.Namespace) -> int:
+    need_engine()
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    from ..train.models import locate
+
+    if not (directory := Path(locate(options.model))).is_dir():
+        raise TokenPOError(f"{directory} is not a directory: give that of a run, or of a model")
+    hub = HfApi()
+    try:
+        hub.create_repo(options.name, private=not options.public, exist_ok=True)
+        written = hub.upload_folder(repo_id=options.name, folder_path=directory, commit_message="Trained by tokenpo")
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise TokenPOError(f"can't upload to {options.name}: {error}; log in with `hf auth login`") from error
+    print(f"uploaded to {written}")
+    return 0
 
 
 def _tell(about: Mapping[str, str], written: Any) -> int:
