@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tokenpo.base import pool as pool_module
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.pool import Outcome, Pool
 from waiting import wait_for
@@ -88,21 +88,15 @@ def test_workers_are_lean_their_set_order_is_fixed_and_one_that_died_while_idle_
     assert first[2] != again[2]
 
 
-def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path, monkeypatch) -> None:
-    pool = Pool(source, "verify", workers=1)
+def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path) -> None:
+    pool = Pool(source, "verify", workers=1, limit=60)
     assert pool.map([("echo", 1)]) == [Outcome(1)]
-
-    wait, calls = pool_module._until_one_speaks, []
-
-    def interrupted(workers: list) -> list:
-        calls.append(1)
-        if len(calls) == 2:  # the first job is done, the second is under way
-            raise KeyboardInterrupt
-        return wait(workers)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pool_module, "_until_one_speaks", interrupted)
-        pool.map([("echo", "first"), ("echo", "second")])
+    interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        pool.map([("hang",), ("echo", "second")])
+    assert time.monotonic() - began < 20
     assert pool.map([("echo", 2)]) == [Outcome(2)]
     pool.close()
 
@@ -155,22 +149,6 @@ def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> 
 def is_dead(process: str) -> bool:
     state = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True).stdout
     return not state or state.startswith("Z")
-
-
-def test_a_hang_ends_itself_where_nobody_holds_the_clock(source: Path) -> None:
-    script = Path(pool_module.__file__).with_name("worker.py")
-    theirs, ours = os.pipe()
-    command = [sys.executable, "-P", str(script), str(theirs), str(source), "verify", "0", "0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[theirs]) as worker:
-        assert worker.stdin is not None
-        worker.stdin.write(b'["token"]\n["token", "hang"]\n')
-        worker.stdin.flush()
-        try:
-            assert worker.wait(timeout=20) == -signal.SIGALRM
-        finally:
-            worker.kill()
-            os.close(theirs)
-            os.close(ours)
 
 
 def test_a_verifier_that_cannot_start_is_an_error(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 Each incoming line begins with a random token, and so does the answer to it. Both pipes are moved away from the standard
 streams, so a function that prints reaches neither. Started by its path, this file imports nothing of the package. The
-pool holds the other end of a silent pipe: when that end closes, this process and its children end at once. The alarm is
-for a function that lets no other thread run, on systems whose kernel cannot watch the pipe.
+pool holds the other end of a silent pipe: when that end closes, this process and its children end at once.
 """
 
 import contextlib
@@ -18,10 +17,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+TOKEN = 32  # bytes
 PARENT = "TOKENPO_PARENT"  # environment variable of a child command: the descriptor of its parent's silent pipe
 
 
-def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
+def main(pool: int, source: str, function: str, memory: int, *setup: str) -> None:
     """Serves `function` of `source` until stdin ends; `pool` is the pipe's descriptor, the rest as in `Pool`."""
     end_with(pool)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -30,10 +30,10 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     os.dup2(2, 1)  # the function's output must not be taken for an answer
 
     def send(message: dict[str, Any]) -> None:
-        answers.write(f"{token}{json.dumps(message)}\n".encode())
+        answers.write(line[:TOKEN] + json.dumps(message).encode() + b"\n")
         answers.flush()
 
-    (token,) = json.loads(jobs.readline())
+    line = jobs.readline()
     try:
         if memory:
             import resource
@@ -56,13 +56,10 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
         return
     send({"ready": True})
     for line in jobs:
-        signal.setitimer(signal.ITIMER_REAL, 2 * limit + 1)
-        token, *job = json.loads(line)
         try:
-            send({"value": work(*job)})
+            send({"value": work(*json.loads(line[TOKEN:]))})
         except Exception as error:
             send({"error": type(error).__name__[:80]})
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def end_with(pipe: int) -> None:
@@ -87,4 +84,4 @@ def _end() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:])

@@ -159,7 +159,7 @@ if hasattr(fcntl, "F_SETSIG"):
 spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
 worker = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worker)
-worker.main(int(sys.argv[2]), sys.argv[3], "make", 600.0, 0, sys.argv[4])
+worker.main(int(sys.argv[2]), sys.argv[3], "make", 0, sys.argv[4])
 """
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's kernel watches a pipe")
 
@@ -202,7 +202,7 @@ def test_a_thread_watches_where_the_kernel_does_not(source: Path, kind: str) -> 
     command = [sys.executable, "-c", WORKER, str(script), str(theirs), str(source), kind]
     # Its stdin stays open: it is not for want of jobs that it ends.
     jobs = os.pipe()
-    os.write(jobs[1], f'["token"]\n["token", "{kind}"]\n'.encode())
+    os.write(jobs[1], f'{"t" * 32}[]\n{"t" * 32}["{kind}"]\n'.encode())
     worker, number = began(command, stdin=jobs[0], stdout=subprocess.DEVNULL, pass_fds=[theirs])
     os.close(ours)
     all_gone(worker, number)
@@ -213,7 +213,7 @@ def test_a_thread_watches_where_the_kernel_does_not(source: Path, kind: str) -> 
 def test_a_worker_that_comes_too_late_ends_at_once(source: Path) -> None:
     script, (theirs, ours) = Path(pool_module.__file__).with_name("worker.py"), os.pipe()
     os.close(ours)
-    command = [sys.executable, "-P", str(script), str(theirs), str(source), "make", "600", "0", "begins"]
+    command = [sys.executable, "-P", str(script), str(theirs), str(source), "make", "0", "begins"]
     worker = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs], start_new_session=True)
     os.close(theirs)
     all_gone(worker, worker.pid)
