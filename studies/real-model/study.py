@@ -29,7 +29,7 @@ from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.checkpoint import Progress
 from tokenpo.train.run.directory import LOGS, OpenRun, new_directory
 from tokenpo.train.run.embedded import Local
-from tokenpo.train.run.rollout import draw
+from tokenpo.train.run.rollout import draw, facts
 from tokenpo.train.run.step import Run
 from tokenpo.train.tasks.generated import Sums
 
@@ -98,8 +98,10 @@ def jobs(rate: float | None) -> list[Job]:
         side("group of 4", rollout__group_size=4, rollout__prompts=16),
         side("group of 16", rollout__group_size=16, rollout__prompts=4),
     ]
-    first, *others = SEEDS
-    return [*tuning, *round_of(first), *recipe, *(job for seed in others for job in round_of(seed)), *sides]
+    rounds = {seed: round_of(seed) for seed in SEEDS}
+    six = [job for seed in SEEDS[2:6] for job in rounds[seed]]
+    last = [job for seed in SEEDS[6:] for job in rounds[seed]]
+    return [*tuning, *rounds[1], *rounds[2], *recipe, *six, *sides, *last]
 
 
 # ---- Tasks
@@ -191,6 +193,8 @@ def do(job: Job, place: Path, model: str) -> dict:
     ends = {"held_out": lines[-1]["eval/accuracy"], "held_out_length": lines[-1]["eval/length"]} if lines else {}
     if job.more:
         ends |= further(model.engine.lm, job.seed, passes=job.name in ("before", "recipe"), held_out=not lines)
+    if job.name == "before":
+        ends |= rounding(model.trainer.forward, job.seed)
     return {
         **dataclasses.asdict(job), **ends, "curve": curve, "notes": notes,
         "cpu_seconds": round(time.process_time() - began, 1),
@@ -215,6 +219,17 @@ def further(lm, seed: int, *, passes: bool, held_out: bool) -> dict:
         right = answers.correct().view(50, 8)
         found |= {"avg@8": float(right.mean()), "pass@8": float(right.amax(1).mean())}
     return {**found, "texts": texts}
+
+
+@torch.no_grad()
+def rounding(forward, seed: int) -> dict:
+    """Log-probabilities of the bf16 sampler against those of the float32 weights, on about 2,000 sampled tokens."""
+    answers = draw(forward.lm, Sums(seed=seed), "test", 100, 18, 8, Sampling(16, 1.0, keyed_seed(seed, "evaluation")))
+    rollouts = facts(answers)
+    whole = dataclasses.replace(forward, lm=forward.lm.trained).policy(rollouts, answers.prompts)
+    gap = (whole.logprob - rollouts.old_logprob)[rollouts.mask].double()
+    outside = float(((gap.exp() - 1).abs() > 0.2).double().mean())
+    return {"tokens": len(gap), "gap": float(gap.abs().mean()), "largest": float(gap.abs().max()), "outside": outside}
 
 
 def _short(x: float | None) -> float | None:
