@@ -37,8 +37,9 @@ def load() -> tuple[dict[str, dict], list[int]]:
 
 def verdicts(runs: dict[str, dict], seeds: list[int]) -> dict[str, dict[str, tuple[Pair, str]]]:
     """measure -> method -> its pair with DAPO, and larger, smaller, alike or undecided."""
-    found, stopped = {name: {} for name in MEASURES}, False
+    found = {name: {} for name in MEASURES}
     for measure, of in MEASURES.items():
+        stopped = False
         values = {m: {s: of(runs[f"{m} {s}"]) for s in seeds} for m in ("dapo", *NAMES)}
         pairs = judge(values, [(m, "dapo") for m in FIXED], margin=MARGIN)
         for i, m in enumerate(FIXED):
@@ -65,7 +66,9 @@ def methods(runs: dict[str, dict], seeds: list[int]) -> None:
         for measure in MEASURES:
             pair, word = found[measure][m]
             interval = f"[{pair.low:+.3f}, {pair.high:+.3f}]" if pair.low is not None else ""
-            cells.append(f"{pair.mean:+.3f} {interval} ({sum(d > 0 for d in pair.differences)}/{len(seeds)}, p {pair.p}) | {word}")
+            cells.append(
+                f"{pair.mean:+.3f} {interval} ({sum(d > 0 for d in pair.differences)}/{len(seeds)}, p {pair.p}) | {word}"
+            )
         entropy = statistics.fmean(runs[f"{m} {s}"]["curve"]["entropy"][-1] for s in seeds)
         kl = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["kl"]) for s in seeds)
         clip = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["clip_fraction"]) for s in seeds)
