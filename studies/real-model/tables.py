@@ -66,9 +66,8 @@ def methods(runs: dict[str, dict], seeds: list[int]) -> None:
         for measure in MEASURES:
             pair, word = found[measure][m]
             interval = f"[{pair.low:+.3f}, {pair.high:+.3f}]" if pair.low is not None else ""
-            cells.append(
-                f"{pair.mean:+.3f} {interval} ({sum(d > 0 for d in pair.differences)}/{len(seeds)}, p {pair.p}) | {word}"
-            )
+            ahead = f"{sum(d > 0 for d in pair.differences)} of {len(seeds)} above, p {pair.p:.3g}"
+            cells.append(f"{pair.mean:+.3f} {interval} {ahead} | {word}")
         entropy = statistics.fmean(runs[f"{m} {s}"]["curve"]["entropy"][-1] for s in seeds)
         kl = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["kl"]) for s in seeds)
         clip = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["clip_fraction"]) for s in seeds)
