@@ -157,11 +157,11 @@ def exact(options: argparse.Namespace) -> int:
     import torch
 
     from ..lab.exact import measures
-    from ..lab.exact.worlds import TURNS, WORLDS
+    from ..lab.exact.worlds import WORLDS
     from ..lab.page.frame import write
 
     names = (options.world or ",".join(WORLDS)).split(",")
-    worlds = [choose("world", name, WORLDS | TURNS)() for name in names]
+    worlds = [choose("world", name, WORLDS)() for name in names]
     chosen = objectives(measures.BASE, "exact") | objectives(",".join(options.methods), "exact")
     torch.set_num_threads(1)  # a world is small: more threads only wait for each other
     entrants = [*((label, objective, False) for label, objective in chosen.items())]

@@ -15,7 +15,7 @@ from tokenpo.core.parts import Continuations, EveryTokens, Gae
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.lab.exact.measures import direction
 from tokenpo.lab.exact.policy import Walk, gradient, lacking, onward, rollouts, truth, view, walk
-from tokenpo.lab.exact.worlds import TURNS, WORLDS, World
+from tokenpo.lab.exact.worlds import WORLDS, World
 from tokenpo.methods import METHODS, method
 
 WORLD = WORLDS["lucky_guess"]()
@@ -107,26 +107,3 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
     exact = truth(world, world.initial).advantage[walked.states, walked.tokens]
     assert (result - exact)[walked.mask].abs().max() < 0.025
     assert exact[walked.mask].abs().max() > 0.2
-
-
-ASKING = TURNS["ask_or_answer"]()
-
-
-def test_the_truth_is_the_sum_over_all_responses():
-    """J = 0.3 (0.1 + 0.3) + 0.5 = 0.62; asking is worth 0.4 - 0.62."""
-    every, logits = enumerated(ASKING), ASKING.initial.clone().requires_grad_()
-    taken = logits.log_softmax(-1)[every.states, every.tokens] * every.mask
-    J = (taken.sum(1).exp() * every.reward).sum()
-    assert float(J.detach()) == pytest.approx(0.62, abs=1e-14)
-    assert float(truth(ASKING, ASKING.initial).advantage[0, 0]) == pytest.approx(-0.22, abs=1e-14)
-    torch.testing.assert_close(gradient(ASKING, ASKING.initial), torch.autograd.grad(J, logits)[0], rtol=0, atol=1e-15)
-
-
-def test_rewards_of_turns_are_told_from_the_outcome():
-    walked = walk(ASKING, ASKING.initial, 8, 8, torch.Generator().manual_seed(0))
-    facts = rollouts(ASKING, walked, ASKING.initial, frozenset({"rewards", "token_reward"}))
-    asked = walked.tokens[:, 0] == 0
-    assert asked.any() and not asked.all()
-    torch.testing.assert_close(facts.need("rewards")[:, 0], 0.1 * asked.double())
-    torch.testing.assert_close(facts.need("rewards").sum(1), facts.reward)
-    torch.testing.assert_close(facts.need("token_reward").sum(1), facts.reward)

@@ -101,7 +101,7 @@ def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, toler
     assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
 
 
-def test_the_shade_spans_the_recorded_quantiles_and_times_are_stacked(story):
+def test_the_shade_spans_the_recorded_quantiles(story):
     run, tree = story
     rows = lines(run)
     for title, shade in (("Entropy", "10 % to 90 % of tokens"), ("Ratio", "smallest to largest")):
@@ -110,9 +110,6 @@ def test_the_shade_spans_the_recorded_quantiles_and_times_are_stacked(story):
     found = figure(tree, "Ratio")
     edge = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
     assert edge == pytest.approx([row["ratio_max"] for row in rows] + [r["ratio_min"] for r in rows[::-1]], rel=0.01)
-    found = figure(tree, "Time")
-    total = [row["seconds_rollout"] + row["seconds_update"] + row["seconds_other"] for row in rows]
-    assert [y for _, y in decode(found, paths(found, "line", "c2")[0])] == pytest.approx(total, abs=0.004)
 
 
 def test_head_and_facts(story):
@@ -123,9 +120,6 @@ def test_head_and_facts(story):
         assert shown is not None and int(shown[2]) == row["step"]
         expected = [row["eval/accuracy"], row["eval/low"], row["eval/high"]]
         assert [float(shown[i]) / 100 for i in (1, 3, 4)] == pytest.approx(expected, rel=0.0051)
-    picture = tree.one("section", "outcome").all("svg", "strip")[0]
-    places = [14 + 372 * row["eval/accuracy"] for row in (first, last)]
-    assert [float(c["cx"]) for c in picture.all("circle")] == pytest.approx(places, abs=0.06)
     found = tree.one("header").one("dl")
     facts = {name.text: fact.text for name, fact in zip(found.all("dt"), found.all("dd"), strict=True)}
     facts = {key: text for key, text in facts.items() if key in ("method", "task", "seed", "steps", "model", "time")}
@@ -134,17 +128,6 @@ def test_head_and_facts(story):
     assert tree.one("head").one("title").text == "hapo on dial_sum: tokenpo report"
     assert [fact.one("dt").text for fact in found.all("div", "long")] == ["paper"]
     assert "TokenGroupAverage()" in tree.one("section", "objective").text
-
-
-def test_the_table_holds_every_number(story):
-    run, tree = story
-    table = tree.one("table", "numbers")
-    names = [th.text for th in table.one("thead").all("th")]
-    rows = table.one("tbody").all("tr")
-    assert len(rows) == 60 and len(names) == 31
-    for tr, row in zip(rows, lines(run), strict=True):
-        for name, td in zip(names, [tr.one("th"), *tr.all("td")], strict=True):
-            assert td.text == "–" if name not in row else value(td.text) == close(row[name]), (row["step"], name)
 
 
 def test_spikes_survive_thinning_and_a_line_breaks_where_nothing_was_measured():

@@ -135,15 +135,12 @@ def rollouts(world: World, walked: Walk, logits: Tensor, needs: frozenset[str]) 
     """The inputs of an objective with these needs; the policy with these logits sampled, and is the reference."""
     logp, mask, reward = logits.log_softmax(-1), walked.mask, walked.reward
     old = walked.taken(logp)
-    arrived = torch.where(mask, world.reward[walked.states, walked.tokens], 0.0).to(reward.dtype)
-    outcome = arrived.gather(1, mask.sum(1, keepdim=True) - 1)
     optional = {
         "rollout_logprob": lambda: old,
         "ref_logprob": lambda: old,
         "token_ids": lambda: walked.tokens,
-        # If tokens before the last earn rewards, their sum is one column and the outcome another.
-        "rewards": lambda: torch.cat([reward[:, None] - outcome, outcome], 1) if world.earns else reward[:, None],
-        "token_reward": lambda: arrived,
+        "rewards": lambda: reward[:, None],
+        "token_reward": lambda: torch.where(mask, walked.taken(world.reward), 0.0),
         # Each token is an action, so it is a turn of its own.
         "turn": lambda: torch.arange(mask.shape[1]).expand(mask.shape),
         "anchor": lambda: walked.states,

@@ -22,13 +22,11 @@ class State:
         name: unique in its world.
         p: probability of each token under the initial policy.
         to: for each token, the name of the next state, or the reward with which the response ends.
-        earns: reward of each token after which the response goes on; () means 0.
     """
 
     name: str
     p: tuple[float, ...]
     to: tuple[str | float, ...]
-    earns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,18 +73,9 @@ class World:
 
     @functools.cached_property
     def reward(self) -> Tensor:
-        """[S, V] reward of each token: for a last token the reward that ends the response, before it mostly 0."""
-        earns = [s.earns or (0.0,) * len(s.to) for s in self.states]
-        rewards = [
-            [earned if isinstance(x, str) else x for x, earned in zip(s.to, e, strict=True)]
-            for s, e in zip(self.states, earns, strict=True)
-        ]
+        """[S, V] reward of each token: that of the response for a last one, before it 0."""
+        rewards = [[0.0 if isinstance(x, str) else x for x in state.to] for state in self.states]
         return torch.tensor(rewards, dtype=torch.float64)
-
-    @property
-    def earns(self) -> bool:
-        """Whether tokens before the last earn rewards."""
-        return any(state.earns for state in self.states)
 
     @functools.cached_property
     def starts(self) -> Tensor:
@@ -142,15 +131,12 @@ def between(low: float, high: float, count: int) -> list[float]:
 ENTROPY = "credit belongs where the policy is uncertain"
 RARE = "improbable tokens are noise that dominates the gradient"
 DIFFICULTY = "prompts of all difficulties weigh the same in the gradient"
-SCALES = "rewards of turns and of the outcome may each be normalised by their own deviation"
 WORLDS: dict[str, Callable[[], World]] = {}
-TURNS: dict[str, Callable[[], World]] = {}
 
 
 def _world(
-    premise: str, holds: bool | None, about: str, prompts: Mapping[str, float] | None = None,
-    *, into: dict[str, Callable[[], World]] = WORLDS,
-) -> Callable[[Callable[[], Iterable[State]]], Callable[[], World]]:  # fmt: skip
+    premise: str, holds: bool | None, about: str, prompts: Mapping[str, float] | None = None
+) -> Callable[[Callable[[], Iterable[State]]], Callable[[], World]]:
     """Registers a world with the decorated function's name and states; by default all prompts begin in the first."""
 
     def register(states: Callable[[], Iterable[State]]) -> Callable[[], World]:
@@ -158,7 +144,7 @@ def _world(
             built = tuple(states())
             return World(states.__name__, premise, holds, about, built, prompts or {built[0].name: 1.0})
 
-        into[states.__name__] = build
+        WORLDS[states.__name__] = build
         return build
 
     return register
@@ -319,15 +305,3 @@ def lucky_guess() -> Iterable[State]:
         State("slip", (0.70, 0.16, 0.09, 0.05), (0.0,) * 4),
         State("guess", (0.25, 0.27, 0.26, 0.22), (1.0, 0.0, 0.0, 0.0)),
     )
-
-
-@_world(
-    SCALES,
-    False,
-    "Ask a tool, which earns 0.1 at once and seldom helps, or answer: the number of turns is a choice.",
-    into=TURNS,
-)
-def ask_or_answer() -> Iterable[State]:
-    """Asking is worth 0.1 + 0.3; answering at once 0.5 / 0.7."""
-    yield State("turn1", (0.3, 0.5, 0.2), ("turn2", 1.0, 0.0), (0.1, 0.0, 0.0))
-    yield State("turn2", (0.3, 0.5, 0.2), (1.0, 0.0, 0.0))

@@ -67,7 +67,6 @@ class Chart:
     low: float | None = 0.0
     high: float | None = None
     log: bool = False
-    stacked: bool = False
     always: bool = False
 
     @property
@@ -144,8 +143,7 @@ def scale(low: float, high: float, start: float, end: float, *, log: bool = Fals
 def draw(chart: Chart) -> Markup:
     """The chart as one <svg>; its accessible name states the first and last value of every line."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
-    layers = list(_stacked(chart.lines)) if chart.stacked else chart.lines
-    values = [y for line in layers for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
+    values = [y for line in chart.lines for _, *ys in (*line.points, *line.span) for y in ys if y is not None]
     positive = [y for y in values if y > 0] or [1.0]
     values += [y for y in (chart.low, chart.high) if y is not None] or [0.0, 1.0] * (not values)
     marks = log_ticks(min(positive), max(positive)) if chart.log else ticks(min(values), max(values), 4)
@@ -154,8 +152,8 @@ def draw(chart: Chart) -> Markup:
     labels = _labels(marks, chart.format)
     columns = [(px(x), number(x)) for x in ticks(min(xs), max(xs), 6) if min(xs) <= x <= max(xs)]
     parts = [*_axes(_summary(chart), columns, zip(map(py, marks), labels, strict=True))]
-    for line in reversed(layers):  # the first line is drawn last, on top
-        parts += _line(line, px, py, " solid" if chart.stacked else "")
+    for line in reversed(chart.lines):  # the first line is drawn last, on top
+        parts += _line(line, px, py)
     return Markup("".join([*parts, *_readings(chart, px)]) + "</svg>")
 
 
@@ -176,23 +174,12 @@ def _axes(name: str, columns: Iterable[tuple[float, str]], rows: Iterable[tuple[
     yield f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>'
 
 
-def _stacked(lines: Sequence[Line]) -> Iterator[Line]:
-    """Each line raised by the sum of the lines before it; its span reaches down to that sum."""
-    height: dict[float, float] = defaultdict(float)
-    for line in lines:
-        span = []
-        for x, y in line.points:
-            floor, height[x] = height[x], height[x] + (y or 0.0)
-            span.append((x, floor, height[x]))
-        yield Line(line.label, [(x, top) for x, _, top in span], line.colour, span=span, shaded=True)
-
-
-def _line(line: Line, px: Place, py: Place, solid: str) -> Iterator[str]:
+def _line(line: Line, px: Place, py: Place) -> Iterator[str]:
     span = [(x, a, b) for x, a, b in line.span if a is not None and b is not None]
     if span and line.shaded and line.joined:
         kept = span[:: -(-len(span) // MOST_POINTS)]
         edge = [f"{px(x):.1f} {py(b):.1f}" for x, _, b in kept] + [f"{px(x):.1f} {py(a):.1f}" for x, a, _ in kept[::-1]]
-        yield f'<path class="band c{line.colour}{solid}" d="M{"L".join(edge)}Z"/>'
+        yield f'<path class="band c{line.colour}" d="M{"L".join(edge)}Z"/>'
     elif span:
         whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
         yield f'<path class="whisker c{line.colour}" d="{whiskers}"/>'
@@ -273,7 +260,6 @@ class Axis:
     marks: Sequence[float]
     width: int
     zero: bool = False
-    format: Callable[[float], str] = number
 
     @property
     def x(self) -> Place:
@@ -305,5 +291,5 @@ def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = Non
 
 def axis_labels(axis: Axis) -> Markup:
     """The numbers under a strip."""
-    marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{axis.format(x)}</text>' for x in axis.marks)
+    marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{number(x)}</text>' for x in axis.marks)
     return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')

@@ -12,8 +12,8 @@ from ...methods import METHODS, paper
 from ...records.metrics import EXACT, LAGS, LOGGED, NOTE, Number
 from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
-from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
-from ..page.text import Cell, Row, Table, paragraph, percent, visible
+from ..page.chart import Chart, Line, draw
+from ..page.text import paragraph, percent, visible
 from .browser import browse, embed
 
 MOST_OTHER = 12
@@ -100,7 +100,7 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         Curve("zero_advantage_groups", "zero-advantage groups", 1),
         Curve("discarded_groups", "discarded groups", 2),
     ]),
-    (Chart("Time", "seconds per step", "Where a step's time goes; the parts are stacked.", stacked=True), [
+    (Chart("Time", "seconds per step", "Where a step's time goes."), [
         Curve("seconds_rollout", "rollout"),
         Curve("seconds_update", "update", 1),
         Curve("seconds_other", "other", 2),
@@ -134,7 +134,7 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
         chosen.append((chart, [Curve(name, title)]))
     drawn = []
     for chart, curves in chosen:
-        if lines := [_line(run, curve, chart.stacked) for curve in curves if _has(run, curve.metric)]:
+        if lines := [_line(run, curve) for curve in curves if _has(run, curve.metric)]:
             drawn.append(replace(chart, lines=lines))
     return drawn, others[MOST_OTHER:]
 
@@ -143,20 +143,19 @@ def _has(run: Run, name: str) -> bool:
     return any(y is not None for _, y in run.series(name))
 
 
-def _line(run: Run, curve: Curve, stacked: bool) -> Line:
+def _line(run: Run, curve: Curve) -> Line:
     points, shade = run.series(curve.metric), curve.shade
     span: Sequence[tuple[float, Number, Number]] = ()
     if curve.ends and all(_has(run, end) for end in curve.ends):
         low = {x: bottom for x, bottom, _ in run.extremes(curve.ends[0])}
         high = {x: top for x, _, top in run.extremes(curve.ends[1])}
         span = [(x, low.get(x), high.get(x)) for x, _ in points]
-    elif run.thinned(curve.metric) and not stacked:
+    elif run.thinned(curve.metric):
         span, shade = run.extremes(curve.metric), f"{curve.label}, lowest to highest"
     return Line(curve.label, points, curve.colour, curve.dashed, curve.dots, span, bool(shade), shade)
 
 
 HERE = Path(__file__).parent
-MOST_COLUMNS = 80
 FIRST, MOST_REWARDED = 3, 12  # steps and responses of the list of rewarded ones
 WIDE, NARROW = 8, 3  # numbers per row of the readout
 
@@ -181,8 +180,6 @@ def render(run: Run, trace: Trace) -> str:
     browser = browse(trace)
     drawn, undrawn = charts(run)
     outcomes, held_out = _outcomes(run)
-    axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
-    accuracies = "; ".join(f"{when}: {percent(spot.mean)} {_interval(spot)}" for when, spot in outcomes)
     # The places of the readout's numbers, which need more rows in a narrow window.
     rules = [rule for i, scale in enumerate(browser.scales) for rule in scale.rules(i)] if browser else []
     if browser:
@@ -193,13 +190,12 @@ def render(run: Run, trace: Trace) -> str:
         HERE / "report.html", f"{_setting(run, 'method.name') or 'A run'} on {task}", rules=rules,
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
         facts=[(name, text) for name, text in _facts(run) if text],
-        outcomes=[(when, percent(spot.mean), _interval(spot)) for when, spot in outcomes], held_out=held_out,
-        picture=strip([spot for _, spot in outcomes], axis, f"Accuracy, {accuracies}") + axis_labels(axis),
+        outcomes=outcomes, held_out=held_out,
         notes=[*notes, *_undrawn(run, undrawn)],
         rewarded=_rewarded(run.path / "samples.jsonl"),
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
-        constant=[(chart, draw(chart)) for chart in drawn if chart.constant], table=_table(run), browser=browser,
+        constant=[(chart, draw(chart)) for chart in drawn if chart.constant], browser=browser,
         data=embed(browser) if browser else "",
         software=[(_short(k), _short(v)) for k, v in list(run.versions.items())[:40]],
         config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
@@ -270,8 +266,8 @@ def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
         yield f"Metrics that no chart shows: {', '.join(visible(name, limit=60) for name in names[:40])}{more}."
 
 
-def _outcomes(run: Run) -> tuple[list[tuple[str, Spot]], bool]:
-    """(step, accuracy) first and last, and whether it is held-out: greedy, else sampled, else of the training."""
+def _outcomes(run: Run) -> tuple[list[tuple[str, str, str]], bool]:
+    """(step, accuracy, interval) first and last; and whether it is held-out: greedy, else sampled, else in training."""
     for name, below, above in (
         ("eval/accuracy", "eval/low", "eval/high"),
         ("eval/avg", "eval/avg_low", "eval/avg_high"),
@@ -279,24 +275,14 @@ def _outcomes(run: Run) -> tuple[list[tuple[str, Spot]], bool]:
     ):
         if points := [(x, y) for x, y in run.series(name) if y is not None]:
             low, high = dict(run.series(below)), dict(run.series(above))
-            spots = {x: Spot(y, low.get(x), high.get(x), "before") for x, y in (points[0], points[-1])}
-            spots[points[-1][0]] = replace(spots[points[-1][0]], colour="c0")
-            return [(f"step {number(x)}", spot) for x, spot in spots.items()], name != "accuracy"
+            ends = dict((points[0], points[-1])).items()
+            found = [(f"step {number(x)}", percent(y), _interval(low.get(x), high.get(x))) for x, y in ends]
+            return found, name != "accuracy"
     return [], False
 
 
-def _interval(spot: Spot) -> str:
-    return "" if spot.low is None or spot.high is None else f"{100 * spot.low:.3g}–{percent(spot.high)}"
-
-
-def _table(run: Run) -> tuple[Table, str]:
-    """The table of numbers under the curves, and a phrase on its size if it is not complete."""
-    names = run.names[: MOST_COLUMNS - 1]
-    lines, steps = run.metrics.lines, run.metrics.steps
-    rows = [Row(number(line["step"]), [Cell(number(line.get(name))) for name in names]) for line in lines]
-    parts = [f"{len(lines)} of {steps:,} steps"] if len(lines) < steps else []
-    parts += [f"{len(names)} of {len(run.names):,} metrics"] if len(names) < len(run.names) else []
-    return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
+def _interval(low: Number, high: Number) -> str:
+    return "" if low is None or high is None else f"{100 * low:.3g}–{percent(high)}"
 
 
 def _readout(columns: int, per_row: int) -> Iterator[str]:
