@@ -67,7 +67,7 @@ def test_statistics_of_vectors_whose_expectation_is_known():
 
 
 Q, GROUP = 0.3, 8
-COIN = World("coin", "", None, "", (State("toss", (Q, 1 - Q), (1.0, 0.0)),), {"toss": 1.0})
+COIN = World("coin", (State("toss", (Q, 1 - Q), (1.0, 0.0)),), {"toss": 1.0})
 
 
 def counted(method: str) -> Tensor:

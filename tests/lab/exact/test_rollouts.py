@@ -1,6 +1,6 @@
 """What rollouts of a world carry beside their tokens, against plain sums over one group.
 
-Credit from a value, and continuations, over every response of a world.
+Credit from a value over every response of a world.
 """
 
 import dataclasses
@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import tokenpo
 from enumerated import enumerated
-from tokenpo.core.parts import Continuations, EveryTokens, Gae
-from tokenpo.core.seeds import keyed_generator
+from tokenpo.core.parts import Gae
 from tokenpo.lab.exact.measures import direction
-from tokenpo.lab.exact.policy import Walk, gradient, lacking, onward, rollouts, truth, view, walk
+from tokenpo.lab.exact.policy import Walk, gradient, lacking, rollouts, view, walk
 from tokenpo.lab.exact.worlds import WORLDS, World
 from tokenpo.methods import METHODS, method
 
@@ -84,26 +82,3 @@ def test_with_a_wrong_value_only_lambda_one_is_exact(name):
     misses = [_miss(WORLDS[name](), Gae(lam=lam, whitened=False), wrong=0.3) for lam in (1.0, 0.9, 0.5, 0.0)]
     assert misses[0] < 1e-12
     assert 3e-3 < misses[1] < misses[2] < misses[3]
-
-
-def continued(world: World, walked: Walk, facts: tokenpo.Rollouts, plan: Continuations) -> tokenpo.Rollouts:
-    """With the gain of a plan's continuations, each cut with its own, drawn from the initial policy."""
-    cuts, value = plan.at(facts), torch.zeros_like(facts.old_logprob)
-    if cuts.any():
-        at = walked.states[cuts].repeat_interleave(plan.count)
-        drawn = onward(world, world.initial, at, torch.zeros_like(at), keyed_generator(len(at), "test"))
-        earned = torch.where(walked.mask, world.reward[walked.states, walked.tokens], 0.0)
-        value[cuts] = drawn.reward.view(-1, plan.count).mean(1) + (earned.cumsum(1) - earned)[cuts]
-    return dataclasses.replace(facts, extra={"gain": plan.gain(facts, cuts, value)})
-
-
-def test_with_many_continuations_the_gain_of_a_token_is_its_advantage():
-    """20,000 a cut: two means of rewards in [0, 1] differ from their values by at most 0.5 / sqrt(20,000) = 0.0035
-    each; 0.025 is five deviations of the difference. Behind the last token the reward itself stands."""
-    world = WORLDS["lucky_guess"]()
-    walked = walk(world, world.initial, 2, 4, keyed_generator(0, "test"))
-    facts = rollouts(world, walked, world.initial, frozenset())
-    result = continued(world, walked, facts, Continuations(EveryTokens(1), 20_000)).need("gain")
-    exact = truth(world, world.initial).advantage[walked.states, walked.tokens]
-    assert (result - exact)[walked.mask].abs().max() < 0.025
-    assert exact[walked.mask].abs().max() > 0.2

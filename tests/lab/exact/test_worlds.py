@@ -1,10 +1,9 @@
-"""Each world against its mean reward, length, decisions and premise, worked out by hand.
+"""Each world against its mean reward, length and decisions, worked out by hand.
 
 The exact values against the sum over all responses.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from enumerated import enumerated
 from tokenpo.lab.exact.policy import divergence, drifted, gradient, truth
-from tokenpo.lab.exact.worlds import DIFFICULTY, ENTROPY, RARE, WORLDS, World
+from tokenpo.lab.exact.worlds import WORLDS, World
 
 
 @dataclass(frozen=True)
@@ -63,48 +62,13 @@ def faults(world: World) -> list[str]:
     expected, at, chosen = EXPECTED[world.name], truth(world, world.initial), deciding(world)
     entropies = [round(-sum(p * math.log(p) for p in state.p), 9) for state in world.states]
     fillers = [h for h, yes in zip(entropies, chosen.tolist(), strict=True) if not yes]
-    holds = PREMISES[world.premise](world) if world.premise in PREMISES else world.holds
     wrong = {
         "mean reward": abs(float(at.J) - expected.J) > 1e-12,
         "length": abs(float(at.visits.sum()) - expected.length) > 1e-11,
         "decisions": {s.name for s, yes in zip(world.states, chosen.tolist(), strict=True) if yes} != expected.decides,
         "two fillers are equally sure": len(set(fillers)) < len(fillers),
-        "premise": holds is not world.holds,
     }
     return [name for name, fault in wrong.items() if fault]
-
-
-def where_uncertain(world: World) -> bool:
-    """Every decision is more uncertain than every filler; a state that sends to several places is neither."""
-    p, chosen = world.initial.exp(), deciding(world)
-    entropy, ways = -(p * p.log()).sum(-1), torch.tensor([len(set(state.to)) for state in world.states])
-    return bool(entropy[chosen].min() > entropy[~chosen & (ways == 1)].max())
-
-
-def rare_is_noise(world: World) -> bool:
-    """No token below 0.1 is better than the mean by more than rounding."""
-    return bool(truth(world, world.initial).advantage[world.initial.exp() < 0.1].max() < 1e-9)
-
-
-def prompts_weigh_alike(world: World) -> bool:
-    """What the prompts add to the gradient differs by less than a quarter; no two prompts share a state."""
-    parts = []
-    for prompt, share in world.prompts.items():
-        names, new = {prompt}, {prompt}
-        while new:
-            new = {x for name in new for x in world.states[world.index[name]].to if isinstance(x, str)} - names
-            names |= new
-        rows = [world.index[name] for name in names]
-        parts.append(float(gradient(world, world.initial)[rows].norm()) / share)
-    return max(parts) < 1.25 * min(parts)
-
-
-PREMISES: dict[str, Callable[[World], bool]] = {
-    ENTROPY: where_uncertain,
-    f"{ENTROPY}, wherever in the response that is": where_uncertain,
-    RARE: rare_is_noise,
-    DIFFICULTY: prompts_weigh_alike,
-}
 
 
 @pytest.mark.parametrize("name", WORLDS)

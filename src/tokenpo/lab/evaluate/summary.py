@@ -101,30 +101,11 @@ def _won_with(votes: int, answers: tuple[tuple[int, int], ...], n: int, k: int) 
     # Answers that cannot reach `votes` are merged: a sum of binomials with equal probability is binomial.
     chance[0] = _binomial(n - sum(size for size, _ in able), k / n, k)
     for size, right in able:
-        draws = _binomial(size, k / n, votes)
-        lead = draws[votes]
-        led = _moved(chance, votes) * lead
-        value = _behind(value, draws[:votes]) + _moved(value, votes) * lead + led * (right / size)
-        chance = _behind(chance, draws[:votes]) + led
+        *behind, lead = _binomial(size, k / n, votes)
+        led, value_led = (np.pad(table, ((1, 0), (votes, 0)))[:-1, : k + 1] * lead for table in (chance, value))
+        fell, value_fell = ([np.convolve(row, behind)[: k + 1] for row in table] for table in (chance, value))
+        chance, value = fell + led, value_fell + value_led + led * (right / size)
     return math.fsum(float(value[u, k]) / u for u in range(1, leaders + 1))
-
-
-def _moved(table: NDArray[np.float64], votes: int) -> NDArray[np.float64]:
-    """The table after one more leader with `votes` samples; entries beyond k samples are dropped."""
-    out = np.zeros_like(table)
-    out[1:, votes:] = table[:-1, : table.shape[1] - votes]
-    return out
-
-
-def _behind(table: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The table after an answer that does not lead: it takes s samples with probability draws[s]."""
-    width = table.shape[1]
-    if len(draws) > len(table):
-        return np.stack([np.convolve(row, draws)[:width] for row in table])
-    out = np.zeros_like(table)
-    for s, chance in enumerate(draws):
-        out[:, s:] += table[:, : width - s] * chance
-    return out
 
 
 def _binomial(n: int, p: float, most: int) -> NDArray[np.float64]:

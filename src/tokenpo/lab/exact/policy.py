@@ -102,13 +102,8 @@ def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Gene
     In each state tokens are sampled as evenly as their probabilities allow (systematic sampling, in random order).
     """
     start = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
-    group = torch.arange(groups).repeat_interleave(size)
-    return onward(world, logits, start.repeat_interleave(size), group, draws)
-
-
-def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch.Generator) -> Walk:
-    """Paths from the states `at` [N], sampled as in `walk`, with the groups `group` [N]."""
-    at, rows, cumulative = at.clone(), len(at), logits.softmax(-1).cumsum(-1)
+    at, group = start.repeat_interleave(size), torch.arange(groups).repeat_interleave(size)
+    rows, cumulative = len(at), logits.softmax(-1).cumsum(-1)
     states, tokens = torch.zeros(2, world.length, rows, dtype=torch.long)
     mask, reward = torch.zeros(world.length, rows, dtype=torch.bool), torch.zeros(rows, dtype=logits.dtype)
     alive = torch.arange(rows)

@@ -34,9 +34,6 @@ class World:
     """Axes: S states, V tokens, P prompts.
 
     Args:
-        premise: the assumption of a family of methods, in words.
-        holds: whether the assumption is true here; None for a world that isolates an effect and tests no assumption.
-        about: one or two sentences about the world.
         prompts: state -> share of the prompts that begin in it.
 
     Raises:
@@ -45,9 +42,6 @@ class World:
     """
 
     name: str
-    premise: str
-    holds: bool | None
-    about: str
     states: tuple[State, ...]
     prompts: Mapping[str, float]
 
@@ -128,26 +122,20 @@ def between(low: float, high: float, count: int) -> list[float]:
     return [low + (high - low) * (k + 0.5) / count for k in range(count)]
 
 
-ENTROPY = "credit belongs where the policy is uncertain"
-RARE = "improbable tokens are noise that dominates the gradient"
-DIFFICULTY = "prompts of all difficulties weigh the same in the gradient"
 WORLDS: dict[str, Callable[[], World]] = {}
 
 
 def _world(
-    premise: str, holds: bool | None, about: str, prompts: Mapping[str, float] | None = None
-) -> Callable[[Callable[[], Iterable[State]]], Callable[[], World]]:
-    """Registers a world with the decorated function's name and states; by default all prompts begin in the first."""
+    states: Callable[[], Iterable[State]], prompts: Mapping[str, float] | None = None
+) -> Callable[[], Iterable[State]]:
+    """Registers a world with the function's name and states; by default all prompts begin in the first."""
 
-    def register(states: Callable[[], Iterable[State]]) -> Callable[[], World]:
-        def build() -> World:
-            built = tuple(states())
-            return World(states.__name__, premise, holds, about, built, prompts or {built[0].name: 1.0})
+    def build() -> World:
+        built = tuple(states())
+        return World(states.__name__, built, prompts or {built[0].name: 1.0})
 
-        WORLDS[states.__name__] = build
-        return build
-
-    return register
+    WORLDS[states.__name__] = build
+    return states
 
 
 def _decision(
@@ -169,33 +157,29 @@ def _decision(
     yield from fillers(lost, certainty[2], len(p), 0.0)
 
 
-@_world(ENTROPY, True, "Six tokens, of which the third decides; it is a toss-up, the others are nearly certain.")
+@_world
 def fork_sure_filler() -> Iterable[State]:
+    """Six tokens, of which the third decides; it is a toss-up, the others are nearly certain."""
     spans = (0.93, 0.95, 2), (0.95, 0.98, 3), (0.90, 0.93, 3)
     return _decision((1 / 3, 1 / 3, 1 / 3), {0}, [between(*span) for span in spans])
 
 
-@_world(ENTROPY, False, "Six tokens, of which the third decides; it is sure of a wrong one, the others are open.")
+@_world
 def sure_fork_filler() -> Iterable[State]:
+    """Six tokens, of which the third decides; it is sure of a wrong one, the others are open."""
     spans = (0.40, 0.44, 2), (0.44, 0.50, 3), (0.50, 0.56, 3)
     return _decision((0.08, 0.86, 0.06), {0}, [between(*span) for span in spans])
 
 
-@_world(
-    f"{ENTROPY}, wherever in the response that is",
-    True,
-    "The first token sends the decision to one of four places; it is a toss-up, the others are nearly certain.",
-)
+@_world
 def wandering_fork() -> Iterable[State]:
+    """The first token sends the decision to one of four places; it is a toss-up, the others are nearly certain."""
     return _wandering((0.25, 0.28, 0.25, 0.22), (0.90, 0.98))
 
 
-@_world(
-    f"{ENTROPY}, wherever in the response that is",
-    False,
-    "The first token sends the decision to one of four places; it is sure of a wrong one, the others are open.",
-)
+@_world
 def wandering_sure() -> Iterable[State]:
+    """The first token sends the decision to one of four places; it is sure of a wrong one, the others are open."""
     return _wandering((0.08, 0.82, 0.06, 0.04), (0.35, 0.55))
 
 
@@ -208,13 +192,15 @@ def _wandering(fork: tuple[float, ...], span: tuple[float, float]) -> Iterator[S
         yield from _decision(fork, {0}, certainty, [f"path{k}{name}" for name in ("before", "fork", "right", "wrong")])
 
 
-@_world(RARE, True, "The right token is a common one; the rare tokens, everywhere, make no difference.")
+@_world
 def rare_filler() -> Iterable[State]:
+    """The right token is a common one; the rare tokens, everywhere, make no difference."""
     return _decision((0.48, 0.42, 0.05, 0.03, 0.02), {1}, ([0.88], [0.86, 0.90], [0.87, 0.91]))
 
 
-@_world(RARE, False, "The right token has a probability of 0.05; the fillers have no rare tokens.")
+@_world
 def rare_right() -> Iterable[State]:
+    """The right token has a probability of 0.05; the fillers have no rare tokens."""
     return (
         State("before1", falling(0.24, 5, 0.9), ("fork",) * 5),
         State("fork", (0.40, 0.30, 0.15, 0.10, 0.05), (*["wrong1"] * 4, "right1")),
@@ -225,33 +211,24 @@ def rare_right() -> Iterable[State]:
     )
 
 
-@_world(
-    "the gradient of the reward keeps several right answers alive",
-    False,
-    "Two of four answers are right, one of them likelier than the other; then a filler.",
-)
+@_world
 def two_modes() -> Iterable[State]:
+    """Two of four answers are right, one of them likelier than the other; then a filler."""
     return _decision((0.40, 0.30, 0.20, 0.10), {1, 3}, ([], [0.60], [0.50]), ("", "answer", "right", "wrong"))
 
 
-@_world(
-    "a group of eight holds a right response",
-    False,
-    "Four decisions, each right with probability 1/3, and all must be right: most groups are all wrong.",
-)
+@_world
 def sparse_chain() -> Iterable[State]:
+    """Four decisions, each right with probability 1/3, and all must be right: most groups are all wrong."""
     ways = [*((f"fork{k}", f"lost{k - 1}") for k in (2, 3, 4)), (1.0, 0.0)]
     for k, (right, wrong) in enumerate(ways):
         yield State(f"fork{k + 1}", (1 / 3, 0.34 + 0.01 * k, 2 / 3 - 0.34 - 0.01 * k), (right, wrong, wrong))
     yield from fillers("lost", [0.36, 0.37, 0.38], 3, 0.0)
 
 
-@_world(
-    "length does not matter to what a token is worth",
-    True,
-    "The first token fixes the reward; then each token goes on or ends the response, after eight at the latest.",
-)
+@_world
 def free_length() -> Iterable[State]:
+    """The first token fixes the reward; then each token goes on or ends the response, after eight at the latest."""
     yield State("answer", (0.3, 0.7), ("right1", "wrong1"))
     for side, reward, less in (("right", 1.0, 0.0), ("wrong", 0.0, 0.005)):
         for k in range(1, 8):
@@ -259,12 +236,10 @@ def free_length() -> Iterable[State]:
             yield State(f"{side}{k}", (more, 1 - more), (f"{side}{k + 1}" if k < 7 else reward, reward))
 
 
-@_world(
-    "every token of a right response deserves its reward",
-    False,
-    "Three forks between forced tokens; all three must go right.",
-)
+@_world
 def forks_between_sure() -> Iterable[State]:
+    """Three forks between forced tokens; all three must go right."""
+
     def fork(k: int, p: tuple[float, ...]) -> State:
         return State(f"fork{k}", p, (f"on{k}", f"off{k}", f"off{k}"))
 
@@ -279,25 +254,17 @@ def forks_between_sure() -> Iterable[State]:
     )  # fmt: skip
 
 
-@_world(
-    DIFFICULTY,
-    False,
-    "Two prompts: one is answered right with probability 0.9, the other with 0.07.",
-    {"easy": 0.5, "hard": 0.5},
-)
+@functools.partial(_world, prompts={"easy": 0.5, "hard": 0.5})
 def easy_and_hard() -> Iterable[State]:
+    """Two prompts: one is answered right with probability 0.9, the other with 0.07."""
     easy, hard = ("", "easy", "easyright", "easywrong"), ("", "hard", "hardright", "hardwrong")
     yield from _decision((0.90, 0.06, 0.04), {0}, ([], [0.50, 0.62], [0.52, 0.64]), easy)
     yield from _decision((0.07, 0.53, 0.40), {0}, ([], [0.54, 0.66], [0.56, 0.68]), hard)
 
 
-@_world(
-    "a right answer shows that the response was right",
-    False,
-    "The first token reasons or guesses. Two steps of reasoning succeed with probability 0.8 and 0.85; one guess in "
-    "four is right.",
-)
+@_world
 def lucky_guess() -> Iterable[State]:
+    """The first token guesses, right in one of four, or reasons, in steps that succeed with probability 0.8 and 0.85."""
     return (
         State("start", (0.30, 0.32, 0.22, 0.16), ("reason1", "guess", "guess", "guess")),
         State("reason1", (0.80, 0.10, 0.06, 0.04), ("reason2", "slip", "slip", "slip")),
