@@ -264,7 +264,7 @@ def easy_and_hard() -> Iterable[State]:
 
 @_world
 def lucky_guess() -> Iterable[State]:
-    """The first token guesses, right in one of four, or reasons, in steps that succeed with probability 0.8 and 0.85."""
+    """The first token guesses, right in one of four, or reasons, in two steps that succeed with 0.8 and 0.85."""
     return (
         State("start", (0.30, 0.32, 0.22, 0.16), ("reason1", "guess", "guess", "guess")),
         State("reason1", (0.80, 0.10, 0.06, 0.04), ("reason2", "slip", "slip", "slip")),
