@@ -179,6 +179,19 @@ class Boundary:
             self._refuse(x, name, falls, "less than at an earlier token: number the turns of a response in their order")
         return x.detach()
 
+    def kept_ids(self, x: Any, token_ids: Tensor | None, mask: Tensor) -> None:
+        """x must be ids [N, T, K], -1 last, and hold every sampled token whose set is not empty."""
+        self._tensor(x, "kept_ids")
+        if x.dim() != 3 or x.shape[:2] != mask.shape or not x.shape[2] or x.is_floating_point():
+            raise TokenPOError(
+                f"{self.owner}.kept_ids has shape {list(x.shape)} and dtype {x.dtype}, expected int [N, T, K] with "
+                f"[N, T] = {list(mask.shape)}"
+            )
+        if token_ids is not None:
+            lacks = mask & (x[..., 0] >= 0) & ~(x == token_ids[..., None]).any(-1)
+            why = "which is not in its kept_ids: give the sets of the policy that sampled"
+            self._refuse(token_ids, "token_ids", lacks, why)
+
     def tokens(self, x: Any, name: str, mask: Tensor) -> Tensor:
         """x [N, T], checked to be finite on response tokens: padding zeroed, at least float32."""
         self.shape(x, name, tuple(mask.shape))

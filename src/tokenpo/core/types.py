@@ -88,6 +88,8 @@ class Rollouts(Fields):
 
     Args:
         mask: [N, T] bool, true on response tokens, EOS included; never inferred from token values.
+        kept_ids: [N, T, K] int, the tokens among which the sampler chose (top-k, top-p, min-p), filled up with -1; only
+            -1 for a token chosen from the whole vocabulary. Log-probabilities and entropies are then over these tokens.
         extra: inputs that only some methods read, by name; each is declared by the `parts.Supplied` that gives it.
         ...: as each field declares.
 
@@ -161,6 +163,7 @@ class Rollouts(Fields):
         scale=0.5,
         more="from the critic before the update; a method that reads it also defines the critic's loss",
     )
+    kept_ids: Tensor | None = None
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -175,6 +178,8 @@ class Rollouts(Fields):
             for name, x in self.extra.items()
         }
         object.__setattr__(self, "extra", extra)
+        if self.kept_ids is not None:
+            check.kept_ids(self.kept_ids, self.token_ids, self.mask)
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -224,7 +229,7 @@ EXTRA: dict[str, Fact] = {}
 FACTS: Mapping[str, Fact] = ChainMap(dict(facts_of(Rollouts)), dict(facts_of(Policy)), EXTRA)
 # The fields that an objective may name in `needs`.
 OPTIONAL = frozenset(
-    field.name for owner in (Rollouts, Policy) for field in dataclasses.fields(owner) if field.default is None
+    name for owner in (Rollouts, Policy) for name in facts_of(owner) if owner.__dataclass_fields__[name].default is None
 )
 TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that come from a teacher
 

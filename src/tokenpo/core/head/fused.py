@@ -77,7 +77,7 @@ def fused_loss(
     Args:
         hidden: [M, H], the final hidden state that predicts each response token.
         head: [V, H] output embedding.
-        rollouts: with token_ids; without `temperature` it is 1.
+        rollouts: with token_ids; without `temperature` it is 1; with kept_ids the softmax is over these tokens.
         credit: from `prepare`, or from `observe` for an objective of batch scope.
         totals: denominators of the whole optimiser step.
         bias: [V], if the head has one.
@@ -148,6 +148,7 @@ class Work:
         place: [M], each token's place in the flattened mask [N · T].
         target: [M], its id.
         scale: 1/T, a number or [M, 1].
+        kept: [M, K], the tokens that its softmax is over; None is the whole vocabulary.
     """
 
     objective: Objective
@@ -163,16 +164,18 @@ class Work:
     place: Tensor = field(init=False)
     target: Tensor = field(init=False)
     scale: float | Tensor = field(init=False)
+    kept: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
         if self.rollouts.token_ids is None:
             name = self.objective.name
             raise MissingInput(f"{name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
-        mask, heat = self.rollouts.mask, self.rollouts.temperature
+        mask, heat, kept = self.rollouts.mask, self.rollouts.temperature, self.rollouts.kept_ids
         self.hidden, self.head, self.bias = self.hidden.detach(), self.head.detach(), _detached(self.bias)
         # Waits for the device while it has nothing to do, so that later selections of tokens need not wait.
         self.place = mask.flatten().nonzero().squeeze(-1)
         self.target = self.rollouts.token_ids.flatten()[self.place]
+        self.kept = None if kept is None else kept.flatten(0, 1)[self.place]
         m, hidden, head = len(self.target), self.hidden, self.head
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (m, head.shape[1]):
             raise TokenPOError(
@@ -187,7 +190,7 @@ class Work:
         elif self.teacher is None:
             raise MissingInput(f"{self.objective.name} fused with the head needs teacher_divergence: give teacher=...")
         else:
-            self.teacher = self.teacher.ready(m, len(head))
+            self.teacher = self.teacher.ready(m, len(head), self.kept)
 
     @property
     def fits(self) -> bool:
@@ -249,8 +252,8 @@ class Work:
     def _form(self, at: slice | Tensor, buffer: Tensor) -> tuple[RowStats, Tensor | None]:
         """(statistics of tokens that fit a chunk, slope of their divergence); leaves the residual in the buffer."""
         hidden, target, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
-        logits, slope, beta = logits_of(hidden, self.head, self.bias, buffer), None, self.objective.teacher_beta
-        divergence = None
+        logits = logits_of(hidden, self.head, self.bias, buffer, part(self.kept, at))
+        slope, divergence, beta = None, None, self.objective.teacher_beta
         if self.teacher is not None and beta is not None:
             divergence, slope = self.teacher.compare(at, logits, scale, beta)
         stats = residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)

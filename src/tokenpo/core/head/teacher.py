@@ -39,8 +39,13 @@ class Teacher:
     head: Tensor
     bias: Tensor | None = None
 
-    def ready(self, rows: int, vocabulary: int) -> Teacher:
-        """The teacher without graph, in one dtype; TokenPOError if the number of rows or the vocabulary is another."""
+    def ready(self, rows: int, vocabulary: int, kept: Tensor | None = None) -> Teacher:
+        """The teacher without graph, in one dtype.
+
+        Raises:
+            TokenPOError: the number of rows or the vocabulary is another, or the policy's tokens have `kept` sets.
+        """
+        require_whole(kept)
         hidden, head = self.hidden, self.head
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (rows, head.shape[1]) or len(head) != vocabulary:
             raise TokenPOError(
@@ -53,6 +58,15 @@ class Teacher:
         """(divergence [M'], its slope [M', V]) of the rows `at`, from the policy's logits [M', V] of these rows."""
         slope = logits_of(part(self.hidden, at), self.head, self.bias)
         return divergence_(logits, slope, scale, beta), slope
+
+
+def require_whole(kept: Tensor | None) -> None:
+    """Raises TokenPOError for kept sets, as the divergence from a teacher is over the whole vocabulary."""
+    if kept is not None:
+        raise TokenPOError(
+            "the divergence from a teacher is over the whole vocabulary, and kept_ids cut it: sample without top-p, "
+            "top-k and min-p, or take a method that reads teacher_logprob"
+        )
 
 
 def divergence_(logits: Tensor, teacher: Tensor, scale: float | Tensor, beta: float) -> Tensor:

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...base.errors import TokenPOError, present
-from .projection import HeadGradient, chunk_rows, logits_of, same_dtype
+from .projection import HeadGradient, chunk_rows, keep_only_, logits_of, same_dtype
 from .softmax import RowStats, ascent, part, residual, scaled
-from .teacher import Teacher, divergence_
+from .teacher import Teacher, divergence_, require_whole
 
 
 class TokenStats(NamedTuple):
@@ -49,6 +49,7 @@ def token_stats(
     entropy_grad: bool = False,
     teacher: Teacher | None = None,
     beta: float = 0.5,
+    kept: Tensor | None = None,
     chunk: int | None = None,
 ) -> TokenStats:
     """Statistics of softmax((hidden headᵀ + bias) / temperature) at `target`, chunked over rows.
@@ -63,10 +64,11 @@ def token_stats(
         entropy_grad: let gradients flow through the entropy.
         teacher: also compute the divergence from its distributions at the same temperature.
         beta: kind of that divergence (`head.teacher`); `Objective.teacher_beta`.
+        kept: [M, K] int, the tokens that the softmax is over (`Rollouts.kept_ids`); None is the whole vocabulary.
         chunk: rows of logits that exist at a time; None as in `chunk_rows`.
 
     Raises:
-        TokenPOError: shapes do not match, or a temperature <= 0.
+        TokenPOError: shapes do not match, a temperature <= 0, or a teacher and kept tokens.
     """
     if hidden.dim() != 2 or head.dim() != 2 or hidden.shape[1] != head.shape[1]:
         raise TokenPOError(
@@ -75,8 +77,8 @@ def token_stats(
     scale = inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
     hidden, head, bias = same_dtype(hidden, head, bias)
     chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
-    teacher = None if teacher is None else teacher.ready(len(hidden), len(head))
-    flags = drift, entropy_grad, chunk, teacher, beta
+    teacher = None if teacher is None else teacher.ready(len(hidden), len(head), kept)
+    flags = drift, entropy_grad, chunk, teacher, beta, kept
     logprob, entropy, moved, divergence = _HeadStats.apply(hidden, head, bias, target, scale, *flags)
     return TokenStats(logprob, entropy, moved if drift else None, None if teacher is None else divergence)
 
@@ -90,6 +92,7 @@ def stats_from_logits(
     entropy_grad: bool = False,
     teacher: Tensor | None = None,
     beta: float = 0.5,
+    kept: Tensor | None = None,
 ) -> TokenStats:
     """`token_stats` from existing logits [M, V], such as soft-capped ones; `teacher` [M, V] are a teacher's."""
     if logits.dim() != 2:
@@ -97,7 +100,10 @@ def stats_from_logits(
     scale = inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
     if teacher is not None and teacher.shape != logits.shape:
         raise TokenPOError(f"stats_from_logits: teacher {list(teacher.shape)} must be like logits {list(logits.shape)}")
-    logprob, entropy, moved, divergence = _LogitStats.apply(logits, target, scale, drift, entropy_grad, teacher, beta)
+    if teacher is not None:
+        require_whole(kept)
+    flags = drift, entropy_grad, teacher, beta, kept
+    logprob, entropy, moved, divergence = _LogitStats.apply(logits, target, scale, *flags)
     return TokenStats(logprob, entropy, moved if drift else None, None if teacher is None else divergence)
 
 
@@ -114,10 +120,12 @@ class _LogitStats(torch.autograd.Function):
         entropy_grad: bool,
         teacher: Tensor | None,
         beta: float,
+        kept: Tensor | None,
     ) -> Any:
         left = torch.empty_like(logits, memory_format=torch.contiguous_format)
         slope = None if teacher is None else teacher.detach().clone()
-        stats = residual(logits, target, scale, drift=drift, out=left)
+        source = logits if kept is None else keep_only_(left.copy_(logits), kept)
+        stats = residual(source, target, scale, drift=drift, out=left)
         if slope is not None:
             stats = stats._replace(divergence=divergence_(logits, slope, scale, beta))
         ctx.scale, ctx.entropy_grad = scale, entropy_grad
@@ -131,7 +139,7 @@ class _LogitStats(torch.autograd.Function):
         slope, left, target, *stats = ctx.saved_tensors
         g_entropy, g_divergence = grads[1] if ctx.entropy_grad else None, None if slope is None else grads[3]
         w, factor = ascent(left, RowStats(*stats), target, ctx.scale, grads[0], g_entropy, g_divergence, slope)
-        return scaled(w, factor, spend=False), *[None] * 6
+        return scaled(w, factor, spend=False), *[None] * 7
 
 
 class _HeadStats(torch.autograd.Function):
@@ -150,13 +158,14 @@ class _HeadStats(torch.autograd.Function):
         chunk: int,
         teacher: Teacher | None,
         beta: float,
+        kept_ids: Tensor | None,
     ) -> Any:
         m, slope = len(hidden), None
         buffer = hidden.new_empty(min(m, chunk), len(head))
         pieces = []
         for start in range(0, max(m, 1), chunk):
             at = slice(start, start + chunk)
-            z = logits_of(part(hidden, at), head, bias, buffer)
+            z = logits_of(part(hidden, at), head, bias, buffer, part(kept_ids, at))
             heat, divergence = part(scale, at), None
             if teacher is not None:
                 divergence, slope = teacher.compare(at, z, heat, beta)
@@ -164,6 +173,7 @@ class _HeadStats(torch.autograd.Function):
             pieces.append(piece if divergence is None else piece._replace(divergence=divergence))
         stats = joined(pieces)
         ctx.scale, ctx.entropy_grad, ctx.chunk, ctx.teacher, ctx.beta = scale, entropy_grad, chunk, teacher, beta
+        ctx.kept_ids = kept_ids
         kept = (buffer, slope) if m <= chunk else (None, None)
         ctx.save_for_backward(hidden, head, bias, target, *kept, *stats)
         ctx.mark_non_differentiable(*_fixed(stats, entropy_grad, teacher is not None))
@@ -181,8 +191,9 @@ class _HeadStats(torch.autograd.Function):
         total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every, once=once)
         for at in parts:
             h, y, scale = (part(x, at) for x in (hidden, target, ctx.scale))
-            left, slope = part(kept, at) if kept is not None else logits_of(h, head, bias), part(slopes, at)
+            left, slope = part(kept, at), part(slopes, at)
             if kept is None:
+                left = logits_of(h, head, bias, kept=part(ctx.kept_ids, at))
                 if ctx.teacher is not None:
                     _, slope = ctx.teacher.compare(at, left, scale, ctx.beta)
                 residual(left, y, scale)
@@ -191,7 +202,7 @@ class _HeadStats(torch.autograd.Function):
             spend = kept is None or not every
             w, factor = ascent(left, stats, y, scale, *(part(g, at) for g in incoming), slope=slope, spend=spend)
             total.add(at, w, factor, h, head, spend=spend)
-        return *total.like(hidden, head, bias), *[None] * 7
+        return *total.like(hidden, head, bias), *[None] * 8
 
 
 def _fixed(stats: RowStats, entropy_grad: bool, taught: bool) -> tuple[Tensor, ...]:
