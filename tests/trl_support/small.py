@@ -16,6 +16,22 @@ from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.hosts.trl.temperature import Served
 from tokenpo.train.tasks import make_task
 
+# What a trainer of TRL's own is asked beside ours (test_beside.py); `fused_objective` is ours alone.
+STALE = {"loss_type": "grpo", "steps_per_generation": 2, "gradient_accumulation_steps": 1, "num_iterations": 2}
+BESIDE: dict[str, dict[str, Any]] = {
+    "unscored": {"num_iterations": 2},
+    "loss": {"loss_type": "grpo"},
+    "reference": {"beta": 0.3, "num_iterations": 2},
+    "own pass": {"beta": 0.3, "num_iterations": 2, "fused_objective": False},
+    "moving reference": {"beta": 0.3, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5},
+    "temperature": {"temperature": 1.3, "num_iterations": 2},
+    "two rewards": {"reward_weights": [1.0, 0.5]},
+    "stale": STALE,
+    "rows": {"loss_type": "grpo", "gradient_accumulation_steps": 1, "generation_batch_size": 16, "num_iterations": 2},
+    "off policy": {**STALE, "off_policy_mask_threshold": 1e-3},
+    "truncated": {"mask_truncated_completions": True, "num_iterations": 2},
+    "all truncated": {"mask_truncated_completions": True, "generation_kwargs": {"min_new_tokens": 8}},
+}
 BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
 
 

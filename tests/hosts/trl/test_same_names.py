@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trl
 from host_settings import TRANSLATED, Translated
 
 import tokenpo.trl
@@ -15,7 +14,6 @@ from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl.objective import chosen
 from trl_support import run_python
-from trl_support.small import prompts
 
 MODEL, DATA = "Qwen/Qwen2.5-0.5B-Instruct", "trl-lib/DeepMath-103K"
 # What stands in for a GPU, and for a reward that wants a package which the engines' environment lacks.
@@ -100,31 +98,6 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
 def test_what_no_method_computes_is_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(Unsupported, match=re.escape(named)):
         config(**settings)
-
-
-def seldom(completions: list[str], **columns: Any) -> list[float | None]:
-    """Leaves one in three to nobody."""
-    return [None if row % 3 == 1 else float(row % 4) for row in range(len(completions))]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"num_iterations": 2}, {"loss_type": "grpo"}, {"beta": 0.1, "num_iterations": 2}],
-    ids=lambda settings: "-".join(settings),
-)
-def test_what_no_function_scores_counts_as_in_trl(settings: dict[str, Any], model_dir: Path, tmp_path: Path) -> None:
-    norms = []
-    for package in (trl, tokenpo.trl):
-        args = package.GRPOConfig(
-            str(tmp_path / package.__name__), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
-            num_generations=4, per_device_train_batch_size=8, max_completion_length=8, logging_steps=1, max_steps=2,
-            learning_rate=1e-4, save_strategy="no", **settings,
-        )  # fmt: skip
-        trainer = package.GRPOTrainer(str(model_dir), seldom, args, train_dataset=prompts())
-        trainer.train()
-        norms.append([line["grad_norm"] for line in trainer.state.log_history if "grad_norm" in line])
-    assert len(norms[0]) == 2 and min(norms[0]) > 0.01
-    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
 def test_a_method_of_the_trainer_loses_no_setting() -> None:
