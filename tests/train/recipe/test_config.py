@@ -41,8 +41,7 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
         ("[train]\nbetas = [2, 3]", ["train.betas"]),
         ("[train]\nsteps = 0", ["train.steps", "0"]),
-        ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
-        ("[rollout]\ntemperature = 1e39", ["rollout.temperature = 1e+39: ", "float32", "give at most 3.4e38"]),
+        ("[rollout]\ntemperature = 1e39", ["rollout.temperature = 1e+39: input should be less"]),
         ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
         ("name = '../../elsewhere'", ["name"]),
         ("method = 'hapo'", ['method is a section: write [method] and in it name = "hapo"']),
@@ -58,25 +57,6 @@ def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, 
         load_config(path, overrides=["train.weight_decay=0.1"])
     assert isinstance(error.value, UnknownName) == ("did you mean" in str(error.value) or "known:" in str(error.value))
     assert all(word in str(error.value) for word in ["mine.toml", *words])
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        *((f"{name}={10**9 + 1}", f"{name} = 1000000001: input should be less") for name in (
-            "model.lora.rank", "rollout.prompts", "rollout.group_size", "rollout.max_new_tokens",
-            "rollout.max_extra_batches", "train.steps", "train.epochs", "train.minibatches", "evaluate.problems",
-            "evaluate.samples",
-        )),
-        ("rollout={prompts=100000, group_size=11}", "prompts x group_size is above 1,000,000: lower one of them"),
-        ("rollout={prompts=10000, group_size=10, max_new_tokens=1000000}", "prompts x group_size x max_new_tokens is"),
-        ("train={epochs=1000, minibatches=1001}", "epochs x minibatches is above 1,000,000"),
-        ("evaluate={problems=1000000, samples=11}", "problems x samples is above 10,000,000"),
-    ],
-)  # fmt: skip
-def test_counts_that_no_machine_can_make_are_refused_in_the_recipe(tmp_path, override, words):
-    with pytest.raises(TokenPOError, match=words):
-        load_config(recipe(tmp_path, ""), overrides=[override])
 
 
 def test_overrides_are_toml_values_or_else_strings(tmp_path):

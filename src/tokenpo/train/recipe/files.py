@@ -85,4 +85,4 @@ def _toml(value: Any) -> str:
         return str(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()) + "}"
-    return _text(value) if isinstance(value, str) else json.dumps(value)
+    return _text(value) if isinstance(value, str) else json.dumps(value, default=str)  # a date
