@@ -174,7 +174,7 @@ def do(job: Job, place: Path, model: str) -> dict:
     plan = Plan(config)
     model = Local.open(plan)
     if job.reward != "true":
-        paid = Paid(model.engine.task, job.reward, job.seed)
+        paid = Paid(model.task, job.reward, job.seed)
         model.engine = dataclasses.replace(model.engine, task=paid)
     progress = Progress(sizes=dict.fromkeys(LOGS, 0))
     model.start(None, progress)
@@ -188,7 +188,7 @@ def do(job: Job, place: Path, model: str) -> dict:
     notes = {k: [x.get(k, 0.0) for x in lines] for k in {k for x in lines for k in x if k.startswith("note/")}}
     ends = {"held_out": lines[-1]["eval/accuracy"], "held_out_length": lines[-1]["eval/length"]} if lines else {}
     if job.more:
-        ends |= further(model.engine.lm, job.seed, passes=job.name in ("before", "recipe"), held_out=not lines)
+        ends |= further(model.lm, job.seed, passes=job.name in ("before", "recipe"), held_out=not lines)
     if job.name == "before":
         ends |= rounding(model.trainer.forward, job.seed)
     return {

@@ -11,7 +11,7 @@ from tokenpo.lab.evaluate.benchmarks import BENCHMARKS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import evaluation
-from tokenpo.train.run.embedded import build_engine
+from tokenpo.train.run.embedded import Local
 from written_runs import write_lines
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
@@ -95,7 +95,7 @@ def test_graded_rewards_agree_with_a_training_run(capsys):
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
     file = lines("sums.jsonl", *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
     given = {"path": file, "verifier": "judge.py:partial", "reward_seconds": 0}
-    engine = build_engine(Plan(parse_config({
+    engine = Local.open(Plan(parse_config({
         "rollout": {"max_new_tokens": 20}, "evaluate": {"problems": 4, "samples": 3, "rows": 16},
         "task": {"name": "files", "options": given}, "model": {"device": "cpu"},
     }, "test")))  # fmt: skip

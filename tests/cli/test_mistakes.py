@@ -61,7 +61,6 @@ MISTAKES = [
     ("compare --methods grpo,dapo", "compare needs a recipe and --methods"),
     (f"{TWO} --metrics acuracy", "did you mean 'accuracy'"),
     (f"{TWO} --baseline tepo", "--baseline tepo is not among the methods"),
-    (f"{TWO} --metrics accuracy,area --threshold 0.5", "--threshold 0.5 has no effect on --metrics accuracy,area: "),
     (f"{TWO} --jobs 0", "--jobs 0 runs nothing"),
     (f"{TWO} --margin acuracy=0.1", "'acuracy' is not compared: did you mean 'accuracy'"),
     (f"{TWO} --margin area=0.01,accuracy=no", "--margin accuracy=no: 'no' is no least"),

@@ -18,7 +18,7 @@ from tokenpo.records import Tracer
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import build_engine, collect
+from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.rollout import Experience
 from tokenpo.train.run.updates import Trainer as Embedded
 from tokenpo.train.run.updates import improve
@@ -35,8 +35,8 @@ ADAM = {"lr": 1e-3, "eps": 1e-4, "grad_clip": None}
 def batch() -> Experience:
     """Eight problems, four responses each, by the package's own sampler."""
     config = recipe("grpo")
-    engine = build_engine(Plan(config))
-    return collect(config, engine.lm, engine.task, 0, None, engine.objective)
+    engine = Local.open(Plan(config))
+    return engine.collect(0)
 
 
 def recipe(method: str, **options):
@@ -86,7 +86,7 @@ def facts(batch: Experience, method: str) -> tokenpo.Rollouts:
 def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> None:
     """Loss, gradients, weights and metrics of two epochs of two minibatches, sent in chunks of five sequences."""
     config, given, prompts = recipe(method), facts(batch, method), batch.kept.prompts
-    embedded = Embedded.of(config, build_engine(Plan(config)).lm, tokenpo.method(method))
+    embedded = Embedded.of(config, Local.open(Plan(config)).lm, tokenpo.method(method))
     expected = Seen()
     embedded.optimizer.register_step_pre_hook(lambda *_: expected(embedded))
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_a_held_kl_is_the_embedded_engines(stop: float, batch: Experience) -> No
     config, prompts = recipe("grpo"), batch.kept.prompts
     held = config.train.model_copy(update={"kl_target": 1e-10, "kl_stop": stop})
     config = config.model_copy(update={"train": held})
-    embedded = Embedded.of(config, build_engine(Plan(config)).lm, tokenpo.method("grpo"))
+    embedded = Embedded.of(config, Local.open(Plan(config)).lm, tokenpo.method("grpo"))
     trainer = service_trainer("grpo", cloud := Cloud(ASSETS, dtype="float64"), kl=held.kl_hold())
     for number in range(2):
         improve(embedded, embedded.learner.begin(batch.rollouts), prompts, Tracer(0))

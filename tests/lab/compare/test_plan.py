@@ -158,15 +158,15 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     """The pairing itself: whatever the method, runs of one seed begin with the same weights and draw the same rollouts
     of the same problems; another seed draws others.
     """
-    from tokenpo.train.run.embedded import build_engine, collect
+    from tokenpo.train.run.embedded import Local
 
     methods = "grpo,tepo" if lora else "grpo,tepo,hapo,adv_reweight"
     made = plan(methods, 2, ["model.lora.rank=2"] if lora else [])
     first, weights = {}, {}
     for run in made.runs:
-        engine = build_engine(Plan(run.config))
+        engine = Local.open(Plan(run.config))
         with closing(engine.task):
-            drawn = collect(run.config, engine.lm, engine.task, 0, None, engine.objective).drawn[0]
+            drawn = engine.collect(0).drawn[0]
             later = [problem.prompt for problem in engine.task.problems("train", 2, 20)]
             test = [problem.prompt for problem in engine.task.problems("test", 0, 20)]
         state = {name: x.clone() for name, x in engine.lm.model.state_dict().items()}

@@ -10,7 +10,7 @@ from small_models import lm, make_model, prompts
 from small_recipes import merged
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import Engine, build_engine, collect
+from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.rollout import Experience
 from tokenpo.train.run.updates import Trainer
 from tokenpo.train.tasks import Problem, Score
@@ -85,15 +85,13 @@ def small(model_dir: Path) -> Callable[..., Config]:
 
 
 @pytest.fixture
-def begin(
-    small: Callable[..., Config], coin: Coin, tmp_path: Path
-) -> Callable[..., tuple[Engine, Trainer, Experience]]:
+def begin(small: Callable[..., Config], coin: Coin, tmp_path: Path) -> Callable[..., tuple[Local, Trainer, Experience]]:
     """begin(cursor=0, **sections) -> the parts of a small run, and its rollout batch from this problem on."""
 
-    def build(cursor: int = 0, **sections: dict) -> tuple[Engine, Trainer, Experience]:
+    def build(cursor: int = 0, **sections: dict) -> tuple[Local, Trainer, Experience]:
         config = small(tmp_path / "run", **sections)
-        engine = build_engine(Plan(config))
-        trainer = Trainer.of(config, engine.lm, engine.objective)
-        return engine, trainer, collect(config, engine.lm, engine.task, cursor, None, engine.objective)
+        engine = Local.open(Plan(config))
+        trainer = engine.trainer
+        return engine, trainer, engine.collect(cursor)
 
     return build

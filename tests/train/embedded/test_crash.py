@@ -25,7 +25,7 @@ from tokenpo.core.learner import Learner
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import hold
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.embedded import Local, resume, train
 
 from .test_resume import logged
 
@@ -167,7 +167,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
 def test_memory_that_runs_out_names_the_settings_to_lower(tiny, monkeypatch, place, settings):
     """2^48 bytes are more than any machine gives: the error is torch's own."""
     more = lambda *_, **__: torch.empty(2**48, dtype=torch.uint8)  # noqa: E731
-    monkeypatch.setattr(f"tokenpo.train.run.embedded.{place}", more)
+    monkeypatch.setattr(Local, place, more)
     with pytest.raises(TokenPOError, match=r"memory ran out.*--resume .* --accept-changes") as caught:
         train(tiny("run"), SilentView())
     assert not [name for name in settings if name not in str(caught.value)]

@@ -16,7 +16,7 @@ from tokenpo.records import Tracer
 from tokenpo.train.recipe.objective import build_objective, require_here, warnings
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
-from tokenpo.train.run.embedded import build_engine, resume, train, with_optional_inputs
+from tokenpo.train.run.embedded import Local, resume, train
 from tokenpo.train.run.updates import Trainer, gradients, improve
 
 
@@ -30,7 +30,7 @@ def begun(begin, double_dir):
         chosen = {"name": "ppo", "value_clip": 0.2, **options}
         engine, trainer, batch = begin(model=model, method=chosen, critic=critic or {}, **sections)
         _turn(trainer.critic.head, 0.3)
-        rollouts = with_optional_inputs(engine, trainer.forward, batch.rollouts, batch.kept)
+        rollouts = engine.complete(batch.rollouts, batch.kept)
         _turn(trainer.critic.head, 0.3)  # the critic has moved since: the clip of the value acts
         return trainer, trainer.learner.begin(rollouts), batch.kept.prompts
 
@@ -191,8 +191,8 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
 def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "ppo"}, train={"steps": 1})
     path = next((train(config, SilentView()).directory / "checkpoints").glob("*1"))
-    engine = build_engine(Plan(config))
-    trainer = Trainer.of(config, engine.lm, engine.objective)
+    engine = Local.open(Plan(config))
+    trainer = engine.trainer
     checkpoint.restore(path, *trainer.trained)
     saved = load_file(path / "critic.safetensors")
     for name in ("weight", "other"):
@@ -223,7 +223,7 @@ def test_a_critic_that_nothing_reads_is_named(small, tmp_path):
 def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_model):
     path = str(make_model("gemma2_softcap"))
     with pytest.raises(Unsupported, match=r"ppo needs value.*Gemma2ForCausalLM are not just head"):
-        build_engine(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
+        Local.open(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
 
 
 def test_without_a_method_that_reads_a_value_there_is_no_critic(small, coin, tmp_path):

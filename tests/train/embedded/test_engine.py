@@ -9,7 +9,7 @@ from tokenpo.methods import method
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import build_engine, train, with_optional_inputs
+from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.records import Tracer
 from tokenpo.train.run.updates import gradients, improve
 from tokenpo.train.tasks import Score
@@ -21,12 +21,12 @@ def recipe(**sections) -> Config:
 
 def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
-    engine = build_engine(Plan(config))
+    engine = Local.open(Plan(config))
     assert engine.reference is not None
     assert engine.reference.model is not engine.lm.model
     train(config, SilentView())
     free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
-    assert build_engine(Plan(free)).reference is None
+    assert Local.open(Plan(free)).reference is None
     train(free, SilentView())
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
     assert a != b
@@ -38,7 +38,7 @@ def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
 
     lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
     config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
-    assert build_engine(Plan(config)).reference is None
+    assert Local.open(Plan(config)).reference is None
     assert train(config, SilentView()).finished
     before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
     changed = [
@@ -161,7 +161,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, begin):
     with torch.no_grad():
         for x in engine.lm.model.parameters():
             x += 0.3 * x.requires_grad
-    facts = with_optional_inputs(engine, forward, experience.rollouts, experience.kept)
+    facts = engine.complete(experience.rollouts, experience.kept)
     torch.testing.assert_close(facts.ref_logprob, facts.old_logprob, rtol=0, atol=1e-4)
     with torch.no_grad():
         now = forward.policy(facts, experience.kept.prompts).logprob

@@ -9,16 +9,16 @@ from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import evaluation
-from tokenpo.train.run.embedded import Engine, build_engine
+from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.rollout import draw
 
 
-def evaluate(engine: Engine) -> evaluation.Evaluation:
+def evaluate(engine: Local) -> evaluation.Evaluation:
     return evaluation.evaluate(engine.config, engine.lm, engine.task)
 
 
 def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):
-    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8})))
+    engine = Local.open(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8})))
     first, second = evaluate(engine), evaluate(engine)
     assert first == second
     assert {split for split, _, _ in coin.seen} == {"test"}
@@ -27,12 +27,12 @@ def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_pat
     assert (first.problems, first.k) == (7, 4)
     assert first.sampled.value * 28 == pytest.approx(round(first.sampled.value * 28))
     assert first.metrics()["eval/avg"] == first.sampled.value
-    whole = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000})))
+    whole = Local.open(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000})))
     assert evaluate(whole) == first
 
 
 def test_a_finite_test_split_is_not_counted_twice(small, coin, tmp_path):
-    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 50, "samples": 2})))
+    engine = Local.open(Plan(small(tmp_path, evaluate={"problems": 50, "samples": 2})))
     object.__setattr__(engine.task, "test_size", 4)
     result = evaluate(engine)
     assert result.problems == 4
@@ -55,7 +55,7 @@ def graded(monkeypatch, coin, reward):
 def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monkeypatch):
     """0.1 a token: the mean greedy reward is a tenth of the mean length. Samples: the mean of the problems' means."""
     graded(monkeypatch, coin, lambda length: length / 10)
-    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 3, "rows": 6})))
+    engine = Local.open(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 3, "rows": 6})))
     lengths = [
         draw(engine.lm, coin, "test", i, 1, 3, Sampling(6, 1.0, keyed_seed(5, "evaluation"))).mask.sum(1)
         for i in range(5)
@@ -77,14 +77,14 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     assert told["eval/reward"] == result.reward.value
     assert f"greedy reward {result.reward.value:.3f}" in str(result)
     assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
-    greedy = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
+    greedy = evaluate(Local.open(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
     assert greedy.reward == result.reward and greedy.sampled_reward is None
     assert "eval/avg" not in greedy.metrics() and "avg@" not in str(greedy)
 
 
 def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
     """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
-    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
+    engine = Local.open(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
     right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
     monkeypatch.setattr("tokenpo.train.run.rollout.Draw.correct", lambda piece: next(right))
     assert engine.config.seed == 5

@@ -14,7 +14,7 @@ from tokenpo.methods.contrib.weights import GroupDivergence, Influence, PromptLo
 from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
 from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
 from tokenpo.train.run import supplied as sampler
-from tokenpo.train.run.embedded import train, with_optional_inputs
+from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.supplied import Forwarded
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
@@ -281,12 +281,14 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
     """In every step, of the weights before it; the passes of at most 60 tokens cut through groups."""
     steps = []
 
-    def watched(engine, forward, rollouts, kept):
-        made = with_optional_inputs(engine, forward, rollouts, kept)
+    complete = Local.complete
+
+    def watched(engine, rollouts, kept):
+        made = complete(engine, rollouts, kept)
         steps.append((made, recomputed(INPUTS[method], engine.lm, rollouts, kept)))
         return made
 
-    monkeypatch.setattr("tokenpo.train.run.embedded.with_optional_inputs", watched)
+    monkeypatch.setattr(Local, "complete", watched)
     config = small(
         tmp_path / "run",
         method={"name": method},

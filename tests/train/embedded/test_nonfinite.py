@@ -5,6 +5,7 @@ import math
 import random
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
 from tokenpo.core.statistics import Statistics
 from tokenpo.records import Tracer
-from tokenpo.train.run.embedded import train, with_optional_inputs
+from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.teacher import Teacher
 from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
 from tokenpo.train.tasks import Score
@@ -40,18 +41,18 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
-        plan = SimpleNamespace(config=engine.config, objective=objective)
-        engine = dataclasses.replace(engine, plan=plan, reference=engine.lm, teacher=Teacher(engine.lm, "3"))
-        trainer = Trainer.of(engine.config, engine.lm, objective)
+        plan: Any = SimpleNamespace(config=engine.config, objective=objective)
+        engine = Local(plan, engine.lm, engine.task, engine.lm, Teacher(engine.lm, "3"))
+        trainer = engine.trainer
         facts, kept = experience.rollouts, experience.kept
-        rollouts = with_optional_inputs(engine, trainer.forward, facts, kept)
+        rollouts = engine.complete(facts, kept)
         for part in objective.supplied:
             rollouts = dataclasses.replace(
                 rollouts, extra={part.gives: part.supply(rollouts, Guess(engine.lm, kept.prompts))}
             )
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
-        taught = engine.teacher.teach(trainer.forward, rollouts, kept) if objective.teacher_beta is not None else None
+        taught = engine.teach(rollouts, kept)
 
         def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
             rows = first.setdefault("rows", rollouts.group.unique().tolist())

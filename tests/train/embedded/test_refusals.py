@@ -14,7 +14,7 @@ from tokenpo.core.parts import Keep, Signal
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import build_engine
+from tokenpo.train.run.embedded import Local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ def test_an_objective_whose_input_nobody_gives(name: str, method: str, parts: di
 
 def build(**sections: Any) -> object:
     raw: dict[str, Any] = {"model": {"path": "tiny", "device": "cpu"}, "evaluate": {"problems": 0}}
-    return build_engine(Plan(merged(raw, sections)))
+    return Local.open(Plan(merged(raw, sections)))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from tokenpo.cli.view import SilentView
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import build_engine, collect, resume, train, with_optional_inputs
-from tokenpo.train.run.updates import Trainer, gradients
+from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.updates import gradients
 
 SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
 
@@ -31,10 +31,9 @@ def other_dir(model_dir, tmp_path_factory):
 
 def _taught(config):
     """The batch with the teacher's log-probabilities, and the engine."""
-    engine = build_engine(Plan(config))
-    trainer = Trainer.of(config, engine.lm, engine.objective)
-    batch = collect(config, engine.lm, engine.task, 0, None, engine.objective)
-    return with_optional_inputs(engine, trainer.forward, batch.rollouts, batch.kept), batch.kept, engine
+    engine = Local.open(Plan(config))
+    batch = engine.collect(0)
+    return engine.complete(batch.rollouts, batch.kept), batch.kept, engine
 
 
 def _alone(lm, prompt: list[int], ids: list[int]) -> torch.Tensor:
@@ -112,10 +111,10 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
         tmp_path, model=model, method={"name": "gkd", "beta": 0.3}, teacher={"hint": "see {answer} "}, **SHAPE
     )
     rollouts, kept, engine = _taught(config)
-    trainer = Trainer.of(config, engine.lm, engine.objective)
+    trainer = engine.trainer
     step = trainer.learner.begin(rollouts)
     (update,) = step.updates()
-    list(gradients(trainer, update, kept.prompts, engine.teacher.teach(trainer.forward, step.rollouts, kept)))
+    list(gradients(trainer, update, kept.prompts, engine.teach(step.rollouts, kept)))
     found = [x.grad.clone() for x in trainer.parameters]
 
     total = 0.0
@@ -142,12 +141,12 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
 )
 def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
     with pytest.raises(TokenPOError, match=words):
-        build_engine(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
+        Local.open(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
 
 
 def test_a_teacher_that_no_one_asks_is_not_loaded_and_the_run_says_so(small, tmp_path):
     config = small(tmp_path, teacher={"hint": "see"})
-    assert build_engine(Plan(config)).teacher is None
+    assert Local.open(Plan(config)).teacher is None
     (note,) = warnings(build_objective(config), config)
     assert note == "the section [teacher] is not read: grpo has no teacher and there is no teacher.coef"
 
@@ -165,4 +164,4 @@ def test_another_tokenizer_is_refused(small, tmp_path, other_dir):
     lm.model.resize_token_embeddings(len(lm.tokenizer))
     save(lm, tmp_path / "more")
     with pytest.raises(TokenPOError, match=r"teacher.path: the tokens of .*more are not those of"):
-        build_engine(Plan(small(tmp_path, method={"name": "opd"}, teacher={"path": str(tmp_path / "more")})))
+        Local.open(Plan(small(tmp_path, method={"name": "opd"}, teacher={"path": str(tmp_path / "more")})))

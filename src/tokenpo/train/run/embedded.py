@@ -1,10 +1,9 @@
-"""Runs of the embedded engine, with model, reference and task in this process."""
+"""The backend in this process: model, reference, teacher and task."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,9 +12,7 @@ from torch import Tensor
 
 from ...base.errors import Unsupported, present
 from ...core.learner import Step
-from ...core.objective import Objective
 from ...core.parts import Continuations
-from ...core.request_temperature import TemperatureRule
 from ...core.seeds import keyed_seed
 from ...core.types import TAUGHT, Policy, Rollouts
 from ...methods.contrib.credit import Drafts
@@ -37,7 +34,7 @@ from .step import SHORTER
 from .supplied import Sampler
 from .teacher import Teacher
 from .trackers import require_trackers
-from .updates import Forward, Taught, Trainer, improve
+from .updates import Taught, Trainer, improve
 from .view import View
 
 
@@ -51,104 +48,57 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
     return loop.resume(Local, directory, view, wanted, accept=accept)
 
 
-@dataclass(frozen=True)
-class Engine:
-    """The parts of a run that stay the same during training; only the model's weights change."""
-
-    plan: Plan
-    lm: LanguageModel
-    task: Task
-    reference: LanguageModel | None
-    teacher: Teacher | None = None
-
-    @property
-    def config(self) -> Config:
-        return self.plan.config
-
-    @property
-    def objective(self) -> Objective:
-        return self.plan.objective
-
-    def teach(self, forward: Forward, rollouts: Rollouts, kept: Draw) -> Taught | None:
-        """The teacher's whole distributions; None unless the objective reads them."""
-        if self.teacher is None or self.objective.teacher_beta is None:
-            return None
-        return self.teacher.teach(forward, rollouts, kept)
-
-
-def build_engine(plan: Plan) -> Engine:
-    """Loads everything that a run needs, cheapest first."""
-    require_trackers(plan.config.output.track)
-    require_here(plan.objective, plan.config)
-    if plan.config.threads is not None:
-        torch.set_num_threads(plan.config.threads)
-    task = plan.make_task()
-    try:
-        lm, needs = plan.load_model(), plan.objective.needs
-        if any(isinstance(x, Continuations) for x in plan.objective.supplied) and isinstance(task, ToolTask):
-            raise Unsupported(
-                f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the task "
-                f"{plan.config.task.name} has one: take a task without a tool, or a method without continuations"
-            )
-        for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
-            raise Unsupported(
-                f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
-                f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
-                f"scaled, or the head carries an adapter: choose a method that does not need {name}, or leave the "
-                "head out of the LoRA targets"
-            )
-        # Under LoRA the reference is the same model with its adapters switched off.
-        reference = plan.load_model(plan.model) if "ref_logprob" in needs and lm.adapter is None else None
-        return Engine(plan, lm, task, reference, Teacher.of(plan, lm) if needs & TAUGHT else None)
-    except BaseException:
-        task.close()
-        raise
-
-
-@torch.no_grad()
-def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
-    """The rollouts with the task's turns and rewards, and with the needed inputs that take a forward pass."""
-    needs = engine.objective.needs
-    fields: dict[str, Tensor | None] = {**credit_inputs(kept, rollouts, needs)}
-    if engine.config.rollout.rescore:
-        policy = forward.policy(rollouts, kept.prompts)
-        fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
-    if "ref_logprob" in needs:
-        lm = engine.reference or engine.lm
-        base = engine.lm.adapter.disable_adapter() if engine.reference is None else contextlib.nullcontext()
-        with base:
-            policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
-        fields["ref_logprob"] = policy.logprob.float()
-    if "teacher_logprob" in needs:
-        teacher = present(engine.teacher, "the teacher of the recipe")
-        fields["teacher_logprob"] = teacher.logprob(forward, rollouts, kept)
-    if "value" in needs and forward.critic is not None:
-        fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
-    return dataclasses.replace(rollouts, **fields) if fields else rollouts
-
-
 class Local:
-    """The backend in this process."""
+    """The backend in this process; while it trains, only the weights of `lm` and of a critic change."""
 
     name: ClassVar[str] = EMBEDDED
     smaller: ClassVar[str] = f"train.micro_rows, train.micro_tokens or {SHORTER}"
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.config = engine, engine.config
-        self.trainer = Trainer.of(engine.config, engine.lm, engine.objective)
-        self.learner, self.vocabulary = self.trainer.learner, engine.lm
+    def __init__(
+        self, plan: Plan, lm: LanguageModel, task: Task, reference: LanguageModel | None, teacher: Teacher | None
+    ) -> None:
+        self.config, self.objective, self.task = plan.config, plan.objective, task
+        self.lm, self.reference, self.teacher = lm, reference, teacher
+        self.trainer = Trainer.of(plan.config, lm, plan.objective)
+        self.learner, self.vocabulary = self.trainer.learner, lm
 
     @classmethod
     def open(cls, plan: Plan) -> Local:
-        return cls(build_engine(plan))
+        """Loads everything that a run needs, cheapest first."""
+        require_trackers(plan.config.output.track)
+        require_here(plan.objective, plan.config)
+        if plan.config.threads is not None:
+            torch.set_num_threads(plan.config.threads)
+        task = plan.make_task()
+        try:
+            lm, needs = plan.load_model(), plan.objective.needs
+            if any(isinstance(x, Continuations) for x in plan.objective.supplied) and isinstance(task, ToolTask):
+                raise Unsupported(
+                    f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the "
+                    f"task {plan.config.task.name} has one: take a task without a tool, or a method without "
+                    "continuations"
+                )
+            for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
+                raise Unsupported(
+                    f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
+                    f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
+                    f"scaled, or the head carries an adapter: choose a method that does not need {name}, or leave the "
+                    "head out of the LoRA targets"
+                )
+            # Under LoRA the reference is the same model with its adapters switched off.
+            reference = plan.load_model(plan.model) if "ref_logprob" in needs and lm.adapter is None else None
+            return cls(plan, lm, task, reference, Teacher.of(plan, lm) if needs & TAUGHT else None)
+        except BaseException:
+            task.close()
+            raise
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         if saved is not None:
             checkpoint.restore(saved, *self.trainer.trained)
-            refresh(self.engine.lm)
+            refresh(self.lm)
 
     def about(self) -> str:
-        lm = self.engine.lm
+        lm = self.lm
         sizes = [(x.numel(), x.requires_grad) for x in lm.model.parameters()]
         size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
         part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
@@ -158,22 +108,71 @@ class Local:
         return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype}{half} on {device}"
 
     def collect(self, cursor: int) -> Experience:
-        engine = self.engine
-        return collect(self.config, engine.lm, engine.task, cursor, self.trainer.rule(), engine.objective)
+        """One rollout batch; the objective's `Supplied` parts compute their inputs, and `Drafts` are sampled first."""
+        lm, task, options, objective = self.lm, self.task, self.config.rollout, self.objective
+        plan = next((part for part in objective.supplied if isinstance(part, Drafts)), None)
+        sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(self.config.seed, "sampling"))
+        rule = self.trainer.rule()
+        tokens = 0  # sampled for the credit only
 
+        def fresh(start: int, count: int) -> Draw:
+            nonlocal tokens
+            if plan is None:
+                return draw(lm, task, "train", start, count, options.group_size, sampling, rule=rule)
+            early = dataclasses.replace(sampling, seed=keyed_seed(self.config.seed, "drafts"))
+            drafts = draw(lm, task, "train", start, count, plan.count, early, rule=rule)
+            tokens += int(drafts.mask.sum())
+            questions, prompts = _second_prompts(lm, drafts, plan, sampling)
+            final = respond(lm, task, start, drafts.problems, prompts, options.group_size, sampling, rule=rule)
+            return dataclasses.replace(final, asked=questions)
+
+        batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
+        rollouts, kept = batch.rollouts, batch.kept
+        if rollouts is None or kept is None:
+            return dataclasses.replace(batch, continued=tokens)
+        # The cursor is different in every batch, so it keys the random numbers.
+        again = dataclasses.replace(sampling, seed=keyed_seed(self.config.seed, "continuations", cursor))
+        most = self.config.train.micro_tokens
+        sampler = Sampler(lm, kept.prompts, most, task=task, kept=kept, again=again, rule=rule)
+        rollouts = sampler.supply(objective, rollouts)
+        return dataclasses.replace(batch, rollouts=rollouts, continued=tokens + sampler.continued_tokens)
+
+    @torch.no_grad()
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
-        return with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
+        """The rollouts with the task's turns and rewards, and with the needed inputs that take a forward pass."""
+        needs, forward = self.objective.needs, self.trainer.forward
+        fields: dict[str, Tensor | None] = {**credit_inputs(kept, rollouts, needs)}
+        if self.config.rollout.rescore:
+            policy = forward.policy(rollouts, kept.prompts)
+            fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
+        if "ref_logprob" in needs:
+            lm = self.reference or self.lm
+            base = self.lm.adapter.disable_adapter() if self.reference is None else contextlib.nullcontext()
+            with base:
+                policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
+            fields["ref_logprob"] = policy.logprob.float()
+        if "teacher_logprob" in needs:
+            teacher = present(self.teacher, "the teacher of the recipe")
+            fields["teacher_logprob"] = teacher.logprob(forward, rollouts, kept)
+        if "value" in needs and forward.critic is not None:
+            fields["value"] = forward.value(forward.critic, rollouts, kept.prompts)
+        return dataclasses.replace(rollouts, **fields) if fields else rollouts
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        taught = self.engine.teach(self.trainer.forward, step.rollouts, kept)
-        improve(self.trainer, step, kept.prompts, tracer, taught=taught)
+        improve(self.trainer, step, kept.prompts, tracer, taught=self.teach(step.rollouts, kept))
+
+    def teach(self, rollouts: Rollouts, kept: Draw) -> Taught | None:
+        """The teacher's whole distributions; None unless the objective reads them."""
+        if self.teacher is None or self.objective.teacher_beta is None:
+            return None
+        return self.teacher.teach(self.trainer.forward, rollouts, kept)
 
     @torch.no_grad()
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
         return self.trainer.forward.policy(rollouts, kept.prompts)
 
     def evaluate(self) -> Evaluation:
-        return evaluate(self.config, self.engine.lm, self.engine.task)
+        return evaluate(self.config, self.lm, self.task)
 
     def save(self, directory: Path, progress: Progress) -> None:
         if progress.step == 0:  # the weights are the model's own
@@ -182,48 +181,13 @@ class Local:
             checkpoint.save(directory, *self.trainer.trained, progress)
 
     def finish(self, directory: Path, step: int) -> list[str]:
-        checkpoint.save_model(directory, self.engine.lm, step)
+        checkpoint.save_model(directory, self.lm, step)
         return checkpoint.final_model(directory)
 
     is_finished = staticmethod(checkpoint.has_model)
 
     def close(self) -> None:
-        self.engine.task.close()
-
-
-def collect(
-    config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None, objective: Objective
-) -> Experience:
-    """One rollout batch, from training problem `cursor` on.
-
-    Args:
-        objective: its `Supplied` parts compute their inputs; if one is `Drafts`, drafts are sampled first.
-    """
-    options = config.rollout
-    plan = next((part for part in objective.supplied if isinstance(part, Drafts)), None)
-    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
-    tokens = 0  # sampled for the credit only
-
-    def fresh(start: int, count: int) -> Draw:
-        nonlocal tokens
-        if plan is None:
-            return draw(lm, task, "train", start, count, options.group_size, sampling, rule=rule)
-        early = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "drafts"))
-        drafts = draw(lm, task, "train", start, count, plan.count, early, rule=rule)
-        tokens += int(drafts.mask.sum())
-        questions, prompts = _second_prompts(lm, drafts, plan, sampling)
-        final = respond(lm, task, start, drafts.problems, prompts, options.group_size, sampling, rule=rule)
-        return dataclasses.replace(final, asked=questions)
-
-    batch = gather(fresh, cursor, options.prompts, options.max_extra_batches, choose=options.dynamic_sampling)
-    rollouts, kept = batch.rollouts, batch.kept
-    if rollouts is None or kept is None:
-        return dataclasses.replace(batch, continued=tokens)
-    # The cursor is different in every batch, so it keys the random numbers.
-    again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
-    sampler = Sampler(lm, kept.prompts, config.train.micro_tokens, task=task, kept=kept, again=again, rule=rule)
-    rollouts = sampler.supply(objective, rollouts)
-    return dataclasses.replace(batch, rollouts=rollouts, continued=tokens + sampler.continued_tokens)
+        self.task.close()
 
 
 def _second_prompts(lm: LanguageModel, drafts: Draw, plan: Drafts, sampling: Sampling) -> tuple[list, list[list[int]]]:
