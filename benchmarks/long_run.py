@@ -42,14 +42,14 @@ def main() -> None:
     parser.add_argument("--method", default="hapo")
     parser.add_argument("--rise", type=float, help="fail above so many MiB an hour")
     options = parser.parse_args()
-    from tokenpo.cli.view import SilentView
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.view import View
 
     began = time.monotonic()
     rows: list[Row] = []
 
-    class Watch(SilentView):
+    class Watch(View):
         def __init__(self) -> None:
             self.last, self.worked = time.monotonic(), time.process_time()
 

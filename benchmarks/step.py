@@ -36,10 +36,10 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock
-from tokenpo.cli.view import SilentView
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import train
+from tokenpo.train.run.view import View
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
 SUMS = [f"What is {10 + i} + {11 + 7 * i % 89}? Give only the number." for i in range(64)]
@@ -117,7 +117,7 @@ def save_model(work: Work, directory: Path, device: str = "cpu") -> float:
 def ours(work: Work, folder: Path, steps: int, device: str, half: bool) -> Timed:
     marks, tokens = [clock(device)], []
 
-    class Watch(SilentView):
+    class Watch(View):
         def step(self, metrics, total) -> None:
             marks.append(clock(device))
             tokens.append(metrics["length"] * work.prompts * work.group)

@@ -18,9 +18,9 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl", "model/model.safetensor
 
 def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
     """What a run leaves."""
-    from tokenpo.cli.view import SilentView
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.view import View
 
     config = parse_config(
         {
@@ -34,7 +34,7 @@ def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
         },
         "benchmark",
     )
-    train(config, SilentView())
+    train(config, View())
     moments = f"checkpoints/step-{steps:06d}/optimizer.safetensors"
     found = {name: (out / name).read_bytes() for name in (*LOGS, moments)}
     lines = [json.loads(line) for line in found["metrics.jsonl"].splitlines()]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenpo.cli.view import SilentView
+from tokenpo.train.run.view import View
 
 
-class Watch(SilentView):
+class Watch(View):
     """Keeps the notes and lines of a run; ends it, unasked, while it shows the step `crash`."""
 
     def __init__(self, crash: int | None = None) -> None:

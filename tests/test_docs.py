@@ -192,10 +192,10 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
-    from tokenpo.cli.view import SilentView
     from tokenpo.records.metrics import BY_LAG, LAGS, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.view import View
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
@@ -204,7 +204,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
         "output": {"dir": str(tmp_path / "run"), "trace_every": 0},
         "model": {"device": "cpu"},
     }
-    train(parse_config(run, "test"), SilentView())
+    train(parse_config(run, "test"), View())
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     written = {name for line in lines for name in json.loads(line)}
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)

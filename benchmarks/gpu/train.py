@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 import step
-from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.run.embedded import train
+from tokenpo.train.run.view import View
 
 Case = Callable[[], dict[str, float | str]]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -69,7 +69,7 @@ def quickstart_run(device: str, steps: int, given: tuple[str, ...]) -> Ran:
         out = Path(place, "run")
         config = load_config(find_recipe("quickstart"), method="tepo", overrides=settings, out=out)
         start = time.perf_counter()
-        train(config, SilentView())
+        train(config, View())
         seconds = time.perf_counter() - start
         lines = {name: (out / f"{name}.jsonl").read_text().splitlines() for name in ("metrics", "samples")}
         samples = [json.loads(line) for line in lines["samples"]]

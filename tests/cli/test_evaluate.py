@@ -10,7 +10,6 @@ from tokenpo.cli.main import main
 from tokenpo.lab.evaluate.benchmarks import BENCHMARKS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run import evaluation
 from tokenpo.train.run.embedded import Local
 from written_runs import write_lines
 
@@ -99,7 +98,7 @@ def test_graded_rewards_agree_with_a_training_run(capsys):
         "rollout": {"max_new_tokens": 20}, "evaluate": {"problems": 4, "samples": 3, "rows": 16},
         "task": {"name": "files", "options": given}, "model": {"device": "cpu"},
     }, "test")))  # fmt: skip
-    trained = evaluation.evaluate(engine.config, engine.lm, engine.task).sampled_reward
+    trained = engine.evaluate().sampled_reward
     told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
     common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
     assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0

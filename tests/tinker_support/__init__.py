@@ -8,10 +8,10 @@ answered here: forward and backward passes, which accumulate, steps of AdamW, sn
 
 from pathlib import Path
 
-from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import loop
 from tokenpo.train.run.tinker.loop import Server
+from tokenpo.train.run.view import View
 
 from .server import MODEL, Cloud, Sampler, Service
 
@@ -20,9 +20,9 @@ __all__ = ["MODEL", "Cloud", "Sampler", "Service", "resume", "train"]
 
 def train(config: Config) -> loop.Outcome:
     """A fresh run."""
-    return loop.train(Server, config, SilentView())
+    return loop.train(Server, config, View())
 
 
 def resume(directory: Path, config: Config | None = None) -> loop.Outcome:
     """Goes on with a run."""
-    return loop.resume(Server, directory, SilentView(), config, accept=None)
+    return loop.resume(Server, directory, View(), config, accept=None)

@@ -8,11 +8,11 @@ import pytest
 
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import Backend
+from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Score, make_task
 
 pytest.importorskip("tinker", reason="the loop was not run on a server")
@@ -57,7 +57,7 @@ def test_a_batch_without_numbers_is_skipped(
         return [Score(math.inf, False)] * len(scores) if next(drawn) == 1 else scores
 
     monkeypatch.setattr(kind, "score", score)
-    made = lines(train(backend, recipe(backend, tmp_path / "run", nonfinite="skip"), SilentView()).directory)
+    made = lines(train(backend, recipe(backend, tmp_path / "run", nonfinite="skip"), View()).directory)
     assert [line["skipped_updates"] for line in made] == [0, 2, 0]
 
 
@@ -84,4 +84,4 @@ def test_memory_that_runs_out_is_one_sentence(
     monkeypatch.setattr(backend, "collect", collect)
     remedy = "and go on from the last checkpoint with .*" if backend is Local else "and start a new run"
     with pytest.raises(TokenPOError, match=rf"while sampling for step 1: lower rollout.prompts.*, {remedy}$"):
-        train(backend, recipe(backend, tmp_path / "run"), SilentView())
+        train(backend, recipe(backend, tmp_path / "run"), View())

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..base.terminal import Console
 from ..base.text import duration, number
-from ..train.run.view import View, introduction
+from ..train.run.view import View
 
 # (metric, name), as docs/metrics.md explains them; the first six also make a plain line.
 Row = tuple[str, str]
@@ -43,26 +43,12 @@ def make_view(stream: TextIO) -> View:
     return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(stream)
 
 
-class SilentView:
-    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def step(self, metrics: Mapping[str, float], total: int) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class PlainView(SilentView):
+class PlainView(View):
     """One line a step, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._pace = Pace()
-
-    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
-        for line in introduction(about, directory, step, notes):
-            self.say(line)
 
     def say(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -74,7 +60,7 @@ class PlainView(SilentView):
         self.say(f"step {int(metrics['step'])}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
 
-class LiveView(SilentView):
+class LiveView(View):
     """A table that is redrawn after each step: current value, mean and course of the last steps."""
 
     def __init__(self, console: Console) -> None:
@@ -84,8 +70,7 @@ class LiveView(SilentView):
         self._pace = Pace()
 
     def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
-        for line in introduction(about, directory, step, notes):
-            self.say(line)
+        super().start(about, directory, step, notes)
         self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
         self._live.start()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import metadata_load
 
-from run_views import SilentView
+from run_views import View
 from tokenpo.train.models import load
 from tokenpo.train.run import card
 from tokenpo.train.run.embedded import train
@@ -63,7 +63,7 @@ def test_a_hub_model_is_the_base(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_has_a_card(small, coin, tmp_path: Path) -> None:
-    train(small(tmp_path / "run"), SilentView())
+    train(small(tmp_path / "run"), View())
     text = (tmp_path / "run/model/README.md").read_text()
     assert text.startswith("---\n") and [row[0] for row in table(text)] == ["1", "2", "3", "4"]
     assert load(tmp_path / "run/model").eos_ids

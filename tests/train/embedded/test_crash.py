@@ -20,12 +20,12 @@ import tokenpo.base.jsonl
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Learner
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import hold
 from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.view import View
 
 from .test_resume import logged
 
@@ -65,7 +65,7 @@ def whole(tiny, known=[]):  # noqa: B006
     """What an uninterrupted run leaves, and its touches of the disk in their order; made once."""
     if not known:
         with dying(10**9) as moments:
-            directory = train(tiny("once"), SilentView()).directory
+            directory = train(tiny("once"), View()).directory
         known.extend((left(directory), moments))
     return known
 
@@ -122,10 +122,10 @@ def test_a_run_that_dies_at_a_kind_of_file_resumes_to_the_same_bytes(tiny, whole
     at = max(i for i, name in enumerate(moments) if re.match(KINDS[kind], name))
     config = tiny("run")
     with pytest.raises(Killed), dying(at):
-        train(config, SilentView())
+        train(config, View())
     begun = (config.directory() / "config.json").exists()
     assert begun != (kind == "the config")
-    again = resume(config.directory(), SilentView()) if begun else train(config, SilentView())
+    again = resume(config.directory(), View()) if begun else train(config, View())
     assert again.finished
     assert left(config.directory()) == expected
 
@@ -149,10 +149,10 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
         if name == "model.safetensors":
             patch.setattr("safetensors.torch.save_file", no_tensors)
         with pytest.raises(TokenPOError, match="No space left on device") as caught:
-            train(config, SilentView())
+            train(config, View())
     begun = "--resume" in str(caught.value)
     assert "\n" not in str(caught.value) and begun == (name != "config.json")
-    assert (resume(config.directory(), SilentView()) if begun else train(config, SilentView())).finished
+    assert (resume(config.directory(), View()) if begun else train(config, View())).finished
     assert left(config.directory()) == expected
 
 
@@ -169,41 +169,41 @@ def test_memory_that_runs_out_names_the_settings_to_lower(tiny, monkeypatch, pla
     more = lambda *_, **__: torch.empty(2**48, dtype=torch.uint8)  # noqa: E731
     monkeypatch.setattr(Local, place, more)
     with pytest.raises(TokenPOError, match=r"memory ran out.*--resume .* --accept-changes") as caught:
-        train(tiny("run"), SilentView())
+        train(tiny("run"), View())
     assert not [name for name in settings if name not in str(caught.value)]
 
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
     """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
-    run = train(tiny("run", output={"keep": 2}), SilentView()).directory
+    run = train(tiny("run", output={"keep": 2}), View()).directory
     (run / "checkpoints" / "step-000002" / "checksums.json").write_text('["not", "a", "table"]')
     checkpoint.prune(run, 1, 1)
     assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-000001"]
-    assert resume(run, SilentView()).finished
+    assert resume(run, View()).finished
     assert left(run) | {"files": expected["files"]} == expected
 
 
 def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
     """The process died between the two renames: only the old name is there."""
-    run = train(tiny("run"), SilentView()).directory
+    run = train(tiny("run"), View()).directory
     newest = run / "checkpoints" / "step-000002"
     newest.rename(newest.with_name(f".old-{newest.name}"))
     shutil.rmtree(run / "model")
-    assert resume(run, SilentView()).finished
+    assert resume(run, View()).finished
     assert left(run) == expected
 
 
 def test_logs_without_any_checkpoint_are_not_written_over(tiny):
-    run = train(tiny("run"), SilentView()).directory
+    run = train(tiny("run"), View()).directory
     shutil.rmtree(run / "checkpoints")
     before = (run / "metrics.jsonl").read_bytes()
     with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
-        resume(run, SilentView())
+        resume(run, View())
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
 def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
-    run, change = train(tiny("run"), SilentView()).directory, ["--set", "train.steps=3", "--set", "train.lr=0.02"]
+    run, change = train(tiny("run"), View()).directory, ["--set", "train.steps=3", "--set", "train.lr=0.02"]
     assert main(["train", "--resume", str(run), *change]) == 2
     said = capsys.readouterr().err
     assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
@@ -212,11 +212,11 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
 
 
 def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
-    run = train(tiny("run", method={"name": "hapo"}), SilentView()).directory
+    run = train(tiny("run", method={"name": "hapo"}), View()).directory
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
     wanted, view = tiny("run", **sections), Watch()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
-        resume(run, SilentView(), wanted)
+        resume(run, View(), wanted)
     begin, seen = Learner.begin, []
     monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
     assert resume(run, view, wanted, accept=True).steps == 3
@@ -233,15 +233,15 @@ def test_a_damaged_config_is_named(tiny, text):
     directory.mkdir()
     (directory / "config.json").write_text(text)
     with pytest.raises(TokenPOError, match=r"config\.json"):
-        resume(directory, SilentView())
+        resume(directory, View())
     assert [path.name for path in directory.iterdir()] == ["config.json"]
 
 
 def test_two_processes_do_not_train_one_run(tiny):
-    run, longer = train(tiny("run"), SilentView()).directory, tiny("run", train={"steps": 3})
+    run, longer = train(tiny("run"), View()).directory, tiny("run", train={"steps": 3})
     with hold(run), pytest.raises(TokenPOError, match="being trained by another process"):
-        resume(run, SilentView(), longer)
-    assert resume(run, SilentView(), longer).steps == 3
+        resume(run, View(), longer)
+    assert resume(run, View(), longer).steps == 3
 
 
 # The final model ------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def killed_before_its_model(*arguments, **keywords) -> None:
 @pytest.mark.parametrize("newest", ["model", "checkpoints"])
 def test_model_is_the_last_by_what_it_says_and_not_by_its_time(steps, newest):
     """In copies in which either is younger: of a run that is whole, and of one that died before it wrote its model."""
-    run = train(steps(1), SilentView()).directory
+    run = train(steps(1), View()).directory
 
     def copied(name: str) -> Path:
         copy = Path(shutil.copytree(run, run.with_name(name)))
@@ -282,31 +282,31 @@ def test_model_is_the_last_by_what_it_says_and_not_by_its_time(steps, newest):
         return copy
 
     with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
-        resume(copied("finished"), SilentView())
-    killed_before_its_model(run, SilentView(), steps(2))
+        resume(copied("finished"), View())
+    killed_before_its_model(run, View(), steps(2))
     copy = copied("killed")
     last = copy / "checkpoints" / "step-000002"
     assert not holds(copy / "model", last)
-    assert resume(copy, SilentView()).finished and holds(copy / "model", last)
+    assert resume(copy, View()).finished and holds(copy / "model", last)
 
 
 def test_a_model_of_as_many_steps_on_another_way_is_not_the_last(steps):
     """Its last step was made again with another learning rate, and the process ended before it wrote the model."""
-    run = train(steps(2), SilentView()).directory
+    run = train(steps(2), View()).directory
     last = run / "checkpoints" / "step-000002"
     shutil.rmtree(last)
-    killed_before_its_model(run, SilentView(), steps(2, lr=0.05), accept=True)
+    killed_before_its_model(run, View(), steps(2, lr=0.05), accept=True)
     assert json.loads((run / "model" / "trained.json").read_text())["step"] == 2 and not holds(run / "model", last)
-    assert resume(run, SilentView()).finished and holds(run / "model", last)
+    assert resume(run, View()).finished and holds(run / "model", last)
 
 
 @pytest.mark.parametrize("text", [None, "[" * 10**5, '{"step": 1}'])
 def test_a_model_that_does_not_say_whose_it_is_is_written_anew_once(steps, text):
-    run = train(steps(1), SilentView()).directory
+    run = train(steps(1), View()).directory
     before = (run / "model" / "model.safetensors").read_bytes()
     record = run / "model" / "trained.json"
     record.unlink() if text is None else record.write_text(text)
-    assert resume(run, SilentView()).finished
+    assert resume(run, View()).finished
     assert (run / "model" / "model.safetensors").read_bytes() == before
     with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
-        resume(run, SilentView())
+        resume(run, View())

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from run_views import numbers
 from tokenpo import Objective
 from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
-from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.records import Tracer
 from tokenpo.train.recipe.objective import build_objective, require_here, warnings
@@ -18,6 +17,7 @@ from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.embedded import Local, resume, train
 from tokenpo.train.run.updates import Trainer, gradients, improve
+from tokenpo.train.run.view import View
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_broken_value_head_ends_the_run_or_is_skipped(begun):
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
 def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
     sections = {"method": {"name": name}, "critic": {"warmup": 1}, "model": {"lora": lora} if lora else {}}
-    found = train(small(tmp_path / "run", **sections), SilentView())
+    found = train(small(tmp_path / "run", **sections), View())
     lines = numbers(found.directory)[1:]
     assert all("explained_variance" in line and line["value_loss"] > 0 for line in lines)
     assert lines[0]["lr"] == 0 < lines[1]["lr"]
@@ -190,7 +190,7 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
 
 def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "ppo"}, train={"steps": 1})
-    path = next((train(config, SilentView()).directory / "checkpoints").glob("*1"))
+    path = next((train(config, View()).directory / "checkpoints").glob("*1"))
     engine = Local.open(Plan(config))
     trainer = engine.trainer
     checkpoint.restore(path, *trainer.trained)
@@ -206,8 +206,8 @@ def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
 
 
 def test_a_run_that_turns_to_ppo_begins_with_a_fresh_value_head(small, coin, tmp_path):
-    train(small(tmp_path / "run", train={"steps": 2}), SilentView())
-    found = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", method={"name": "ppo"}), accept=True)
+    train(small(tmp_path / "run", train={"steps": 2}), View())
+    found = resume(tmp_path / "run", View(), small(tmp_path / "run", method={"name": "ppo"}), accept=True)
     assert load_file(tmp_path / "run" / "checkpoints" / "step-000004" / "critic.safetensors")["batches"] == 2
     assert found.finished
 
@@ -227,6 +227,6 @@ def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_mod
 
 
 def test_without_a_method_that_reads_a_value_there_is_no_critic(small, coin, tmp_path):
-    found = train(small(tmp_path / "plain"), SilentView())
+    found = train(small(tmp_path / "plain"), View())
     assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
     assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]

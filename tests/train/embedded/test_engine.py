@@ -3,7 +3,6 @@ import torch
 from safetensors.torch import load_file
 
 from run_views import lines
-from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.methods import method
 from tokenpo.train.recipe.config import Config, parse_config
@@ -12,6 +11,7 @@ from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.records import Tracer
 from tokenpo.train.run.updates import gradients, improve
+from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Score
 
 
@@ -24,10 +24,10 @@ def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
     engine = Local.open(Plan(config))
     assert engine.reference is not None
     assert engine.reference.model is not engine.lm.model
-    train(config, SilentView())
+    train(config, View())
     free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
     assert Local.open(Plan(free)).reference is None
-    train(free, SilentView())
+    train(free, View())
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
     assert a != b
 
@@ -39,7 +39,7 @@ def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
     lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
     config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
     assert Local.open(Plan(config)).reference is None
-    assert train(config, SilentView()).finished
+    assert train(config, View()).finished
     before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
     changed = [
         name
@@ -74,7 +74,7 @@ def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path)
     for key, price in (("off", 0.0), ("on", 5.0)):
         chosen = {"name": name, "fraction": fraction, "coef": price}
         config = small(tmp_path / key, method=chosen, train={"steps": 1, "minibatches": 1}, evaluate={"problems": 0})
-        assert train(config, SilentView()).finished
+        assert train(config, View()).finished
         weights.append((tmp_path / key / "model" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
 
@@ -110,7 +110,7 @@ def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
         "weights": {"model": {"dtype": "bfloat16"}, "method": {"name": "tepo"}},
     }
     config = small(tmp_path / "run", evaluate={"problems": 0}, **sections[how])
-    assert train(config, SilentView()).finished
+    assert train(config, View()).finished
     first = lines(tmp_path / "run")[0]
     assert first["grad_norm"] > 0 and first["kl"] < 0.2
     saved = load_file(tmp_path / "run" / "model" / "model.safetensors")
@@ -120,7 +120,7 @@ def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
 def test_a_processor_without_bf16_trains_in_float32(small, coin, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: False)
     for name, autocast in (("plain", False), ("half", True)):
-        train(small(tmp_path / name, train={"autocast": autocast}, evaluate={"problems": 0}), SilentView())
+        train(small(tmp_path / name, train={"autocast": autocast}, evaluate={"problems": 0}), View())
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("plain", "half"))
     assert a == b
 
@@ -176,11 +176,11 @@ def test_training_raises_the_reward(small, coin, tmp_path, monkeypatch):
 
     monkeypatch.setattr(coin, "score", score)
     sections = {"rollout": {"prompts": 8, "group_size": 8}, "train": {"steps": 12, "lr": 2e-2}}
-    train(small(tmp_path / "run", method={"name": "hapo"}, evaluate={"problems": 0}, **sections), SilentView())
+    train(small(tmp_path / "run", method={"name": "hapo"}, evaluate={"problems": 0}, **sections), View())
     first, *_, last = lines(tmp_path / "run")
     assert first["reward"] < 0.65 and last["reward"] > 0.85
 
 
 def test_the_learning_rate_follows_the_updates_of_all_steps(small, coin, tmp_path):
-    train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), SilentView())
+    train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), View())
     assert [line["lr"] for line in lines(tmp_path / "run")] == pytest.approx([0.2, 0.4, 0.6, 0.6])

@@ -8,13 +8,13 @@ from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run import evaluation
 from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.evaluation import Evaluation
 from tokenpo.train.run.rollout import draw
 
 
-def evaluate(engine: Local) -> evaluation.Evaluation:
-    return evaluation.evaluate(engine.config, engine.lm, engine.task)
+def evaluate(engine: Local) -> Evaluation:
+    return engine.evaluate()
 
 
 def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):

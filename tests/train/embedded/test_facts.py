@@ -8,7 +8,6 @@ import torch
 
 import tokenpo
 from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
-from tokenpo.cli.view import SilentView
 from tokenpo.core.head.softmax import wide
 from tokenpo.methods.contrib.weights import GroupDivergence, Influence, PromptLogprob
 from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
@@ -16,6 +15,7 @@ from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
 from tokenpo.train.run import supplied as sampler
 from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.supplied import Forwarded
+from tokenpo.train.run.view import View
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]
@@ -296,7 +296,7 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
         rollout={"temperature": 0.8},
         evaluate={"problems": 0},
     )
-    assert train(config, SilentView()).finished
+    assert train(config, View()).finished
     assert len(steps) == 2
     for made, wanted in steps:
         got = made.extra[INPUTS[method]]

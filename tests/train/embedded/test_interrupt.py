@@ -11,10 +11,10 @@ import pytest
 from run_views import numbers
 from tokenpo.base.terminal import Interrupt
 from tokenpo.cli.main import main
-from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
 from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.view import View
 
 from .test_resume import logged
 
@@ -45,7 +45,7 @@ def script(folder: Path, config) -> list[str]:
 
 def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, monkeypatch):
     straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
-    train(straight, SilentView())
+    train(straight, View())
     config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
     score, batches = coin.score, iter(range(1, 100))
 
@@ -150,8 +150,8 @@ def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation
         seen_train = False
 
     monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda *_: Impatient())
-    outcome = train(small(tmp_path / "run"), SilentView())
+    outcome = train(small(tmp_path / "run"), View())
     assert (outcome.steps, outcome.finished) == (0, False)
     monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda *_: coin)
-    assert resume(tmp_path / "run", SilentView()).finished
+    assert resume(tmp_path / "run", View()).finished
     assert [line["step"] for line in numbers(tmp_path / "run")] == [0, 1, 2, 3, 4]

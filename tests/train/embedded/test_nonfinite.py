@@ -14,7 +14,6 @@ import tokenpo
 from guessing import Guess
 from run_views import lines
 from tokenpo.base.errors import NotFinite, TokenPOError
-from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
 from tokenpo.core.statistics import Statistics
@@ -22,6 +21,7 @@ from tokenpo.records import Tracer
 from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.teacher import Teacher
 from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
+from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]
@@ -173,9 +173,9 @@ def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch):
     monkeypatch.setattr(type(coin), "score", score)
     sections = {"rollout": ROLLOUT, "evaluate": {"problems": 6, "every": 2}, "output": {"checkpoint_every": 2}}
     with pytest.raises(TokenPOError, match=r"step 2, rollouts: task 'coin' .* for response 1 to problem 5"):
-        train(small(tmp_path / "stop", **sections), SilentView())
+        train(small(tmp_path / "stop", **sections), View())
     drawn = iter(range(100))
-    run = train(small(tmp_path / "skip", train={"nonfinite": "skip", "steps": 3}, **sections), SilentView())
+    run = train(small(tmp_path / "skip", train={"nonfinite": "skip", "steps": 3}, **sections), View())
     assert [line["step"] for line in run.evaluations] == [0, 2, 3]
     made = lines(tmp_path / "skip")[1:]
     assert [line["skipped_updates"] for line in made] == [0, 2, 0] and made[1]["reward"] is None
@@ -194,5 +194,5 @@ def test_updates_that_overflow_the_weights_stop_the_run_before_a_checkpoint(smal
     monkeypatch.setattr(torch.optim.AdamW, "step", broken)
     config = small(tmp_path / "run", rollout=ROLLOUT, evaluate={"problems": 0}, output={"checkpoint_every": 1})
     with pytest.raises(TokenPOError, match=r"step 2, the update broke the weights model\.embed_tokens\.weight"):
-        train(config, SilentView())
+        train(config, View())
     assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "step-000001"

@@ -8,12 +8,12 @@ from method_kinds import of_each_kind
 from run_views import lines
 from tokenpo import Objective
 from tokenpo.base.errors import Unsupported
-from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, Drop, EntropyBonus, GeometricToken, RolloutCorrection
 from tokenpo.methods import METHODS, method
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.run.embedded import train
+from tokenpo.train.run.view import View
 
 STEPS = 2
 SMALL = (
@@ -25,7 +25,7 @@ SMALL = (
 def steps(name: str, out, *settings: str) -> list[dict]:
     """The metrics of a short run."""
     overrides = (*SMALL, f"output.dir={out}", *settings)
-    assert train(load_config(find_recipe("quickstart"), method=name, overrides=overrides), SilentView()).finished
+    assert train(load_config(find_recipe("quickstart"), method=name, overrides=overrides), View()).finished
     return lines(out)
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from run_views import Watch, lines
-from tokenpo.cli.view import SilentView
 from tokenpo.records import read
 from tokenpo.records.run import read_trace
 from tokenpo.train.recipe.plan import Plan
@@ -17,6 +16,7 @@ from tokenpo.train.run.directory import describe
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.records import PAID, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.run.rollout import Experience
+from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Problem, Score
 
 STEP = {
@@ -30,7 +30,7 @@ STEP = {
 
 
 def test_a_run_directory_is_complete(small, coin, tmp_path):
-    train(small(tmp_path / "run", evaluate={"every": 2}), SilentView())
+    train(small(tmp_path / "run", evaluate={"every": 2}), View())
     run = tmp_path / "run"
     metrics = lines(run, "metrics.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2, 3, 4]
@@ -68,14 +68,14 @@ def test_the_first_steps_show_what_they_reward():
 
 def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
     """Two minibatches a batch: the first learns from its own policy, at ratio 1, the second from the one before."""
-    train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), SilentView())
+    train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), View())
     for number, line in enumerate(lines(tmp_path / "two", "metrics.jsonl")[1:]):
         assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5), number
         assert 0 < line["lag_1_share"] < 1 and line["lag_0_share"] + line["lag_1_share"] == pytest.approx(1, rel=1e-12)
         assert line["lag_1_ratio_mean"] != pytest.approx(1, abs=1e-5)
     kept = lines(tmp_path / "two" / "rollouts", "step-000002.jsonl")
     assert {line["version"] for line in kept} == {2}
-    train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), SilentView())
+    train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), View())
     assert not [name for line in lines(tmp_path / "one", "metrics.jsonl") for name in line if name.startswith("lag")]
     assert "version" not in lines(tmp_path / "one" / "rollouts", "step-000002.jsonl")[0]
 
@@ -120,7 +120,7 @@ def test_statistics_are_over_everything_drawn_by_hand():
 
 
 def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
-    train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
+    train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), View())
     traces = lines(tmp_path / "run", "trace.jsonl")
     assert [line["step"] for line in traces] == [1, 1, 2, 2, 4, 4]
     for line in traces:
@@ -134,7 +134,7 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
 def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypatch):
     monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
     run = tmp_path / "run"
-    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), SilentView())
+    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), View())
     assert {line["answer"] for name in ("samples", "trace") for line in lines(run, f"{name}.jsonl")} == {None}
     trace = read_trace(run)
     assert {trace.load(offset).answer for _, offset in trace.index} == {""}
@@ -159,7 +159,7 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
         method={"name": "archer"},
         rollout={"temperature": 0.7, "rescore": True},
     )
-    run = train(config, SilentView()).directory
+    run = train(config, View()).directory
     assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
     for step, facts in ((2, given[1]), (4, given[3])):
         found = read(run, step)
@@ -180,7 +180,7 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
 def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
     """Without a step of the optimiser it is the one that sampled; with one it is another."""
     still, moved = (
-        train(small(tmp_path / str(lr), output={"rollouts_every": 1}, train={"lr": lr}), SilentView()).directory
+        train(small(tmp_path / str(lr), output={"rollouts_every": 1}, train={"lr": lr}), View()).directory
         for lr in (0.0, 1e-2)
     )
     found = read(still, 1)
@@ -192,22 +192,22 @@ def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
 
 
 def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
-    once = train(small(tmp_path / "once", output={"rollouts_every": 1}), SilentView()).directory
+    once = train(small(tmp_path / "once", output={"rollouts_every": 1}), View()).directory
     output = {"rollouts_every": 1, "checkpoint_every": 2}
     with pytest.raises(RuntimeError, match="power cut"):
         train(small(tmp_path / "twice", output=output), Watch(crash=3))
     stale = tmp_path / "twice" / "rollouts" / "step-000003.jsonl"
     assert stale.is_file()  # one more than the checkpoint knows
     stale.with_name("step-000009.jsonl").write_text("of another life\n")
-    twice = resume(tmp_path / "twice", SilentView()).directory
+    twice = resume(tmp_path / "twice", View()).directory
     assert sorted(files(once)) == [f"step-00000{i}.jsonl" for i in (1, 2, 3, 4)]
     assert files(once) == files(twice)
 
 
 def test_recording_may_begin_with_a_resume_and_changes_no_step(small, coin, tmp_path):
-    plain = train(small(tmp_path / "plain"), SilentView()).directory
-    train(small(tmp_path / "run", train={"steps": 2}), SilentView())
-    run = resume(tmp_path / "run", SilentView(), small(tmp_path / "run", output={"rollouts_every": 1})).directory
+    plain = train(small(tmp_path / "plain"), View()).directory
+    train(small(tmp_path / "run", train={"steps": 2}), View())
+    run = resume(tmp_path / "run", View(), small(tmp_path / "run", output={"rollouts_every": 1})).directory
     assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"] and not (plain / "rollouts").exists()
     one, two = ((where / "model" / "model.safetensors").read_bytes() for where in (plain, run))
     assert one == two

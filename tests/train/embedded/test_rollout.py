@@ -7,13 +7,13 @@ import torch
 
 from run_views import lines, numbers
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.run.embedded import train
 from tokenpo.train.run.rollout import draw, gather, mixed_groups, without_eos
+from tokenpo.train.run.view import View
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 
@@ -79,7 +79,7 @@ def test_dynamic_sampling_stops_at_its_cap(begin, coin, cap):
 def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, coin, tmp_path):
     coin.settled = 1
     config = small(tmp_path / "run", rollout=DYNAMIC, evaluate={"problems": 0}, train={"steps": 2})
-    outcome = train(config, SilentView())
+    outcome = train(config, View())
     made = numbers(tmp_path / "run")
     assert [(line["discarded_groups"], line["groups"]) for line in made] == [(1.0, 0)] * 2
     assert (made[0]["reward"], made[0]["ratio_mean"]) == (1.0, None)
@@ -90,7 +90,7 @@ def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, 
 def test_the_adaptive_temperature_follows_the_previous_batch(small, coin, tmp_path):
     output = {"trace_every": 1, "trace_rollouts": 8}
     config = small(tmp_path / "run", method={"name": "hapo", "tau": 0.5}, evaluate={"problems": 0}, output=output)
-    train(config, SilentView())
+    train(config, View())
     heat: dict[int, list[float]] = {}
     for line in lines(tmp_path / "run", "trace.jsonl"):
         heat.setdefault(line["step"], []).extend(line["terms"]["temperature"])
@@ -101,7 +101,7 @@ def test_the_adaptive_temperature_follows_the_previous_batch(small, coin, tmp_pa
 def test_rescoring_replaces_what_the_sampler_said(small, coin, tmp_path):
     base = {"evaluate": {"problems": 0}, "train": {"steps": 1}}
     for name, rescore in (("a", False), ("b", True)):
-        train(small(tmp_path / name, rollout={"rescore": rescore}, **base), SilentView())
+        train(small(tmp_path / name, rollout={"rescore": rescore}, **base), View())
     (a,), (b,) = (lines(tmp_path / name) for name in "ab")
     assert a["kl"] == pytest.approx(b["kl"], rel=1e-3)
     assert a["ratio_max"] != b["ratio_max"]

@@ -7,12 +7,12 @@ import torch
 
 from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.view import SilentView
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, resume, train
 from tokenpo.train.run.updates import gradients
+from tokenpo.train.run.view import View
 
 SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
 
@@ -97,11 +97,11 @@ def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(smal
         "output": {"checkpoint_every": 2, "keep": 5},
     }
     whole, cut = small(tmp_path / "whole", **options), small(tmp_path / "cut", **options)
-    train(whole, SilentView())
+    train(whole, View())
     kl = [line["teacher_kl"] for line in numbers(tmp_path / "whole") if "teacher_kl" in line]
     assert len(kl) == 4 and kl[-1] < 0.9 * kl[0]
-    train(cut.model_copy(update={"train": cut.train.model_copy(update={"steps": 2})}), SilentView())
-    resume(tmp_path / "cut", SilentView(), cut)
+    train(cut.model_copy(update={"train": cut.train.model_copy(update={"steps": 2})}), View())
+    resume(tmp_path / "cut", View(), cut)
     assert numbers(tmp_path / "cut") == numbers(tmp_path / "whole")
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError, Unsupported
-from tokenpo.cli.view import SilentView
 from tokenpo.train.recipe.config import load_config, parse_config
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.trackers import TRL, Trackers, tracker_name
+from tokenpo.train.run.view import View
 
 
 class FakeRun:
@@ -107,7 +107,7 @@ def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_
     assert [trackio.runs[0].closed, wandb.runs[0].closed] == [True, False]
 
     wandb.fails_at = None
-    resume(tmp_path / "run", SilentView())
+    resume(tmp_path / "run", View())
     metrics = lines(tmp_path / "run")
     assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [2, 3, 4], [0, 1, 2, 3], [4]]
     whole = {step: line for sent in wandb.lines() for step, line in sent.items()}
@@ -124,17 +124,6 @@ def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_
 
 def test_two_runs_of_one_recipe_have_two_ids(tmp_path):
     assert len({Trackers(tmp_path, config(), 0, print).run for _ in range(2)}) == 2
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3, "sent": {}}', '{"run": "x"}'])
-def test_a_damaged_record_is_said_and_another_run_gets_everything(text, tmp_path, wandb):
-    lines, said = record(tmp_path, 2), []
-    (tmp_path / "trackers.json").write_text(text)
-    Trackers(tmp_path, config("wandb"), 2, said.append).close()
-    assert len(said) == 1 and "trackers.json is damaged, so the trackers begin another run" in said[0]
-    assert wandb.lines() == [{line["step"]: expected(line) for line in lines}]
-    assert json.loads((tmp_path / "trackers.json").read_text())["sent"] == {"wandb": 2}
-    assert {path.name for path in tmp_path.iterdir()} == {"trackers.json", "metrics.jsonl"}
 
 
 def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
@@ -181,7 +170,7 @@ def test_what_is_not_installed_is_named_before_anything_is_loaded(small, tmp_pat
     monkeypatch.setattr("tokenpo.train.run.trackers.find_spec", lambda name: folder if name == "wandb" else None)
     for name, extra in (("tensorboard", "track"), ("trackio", "trackio"), ("wandb", "wandb")):
         with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{extra}\]', or take it out"):
-            train(small(tmp_path / "run", output={"track": [name]}), SilentView())
+            train(small(tmp_path / "run", output={"track": [name]}), View())
     assert not (tmp_path / "run").exists()
 
 
@@ -189,10 +178,10 @@ def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small,
     wandb.fails_at = "init"
     settings = small(tmp_path / "run", output={"track": ["trackio", "wandb"]}, train={"steps": 1})
     with pytest.raises(Unsupported, match=r"wandb could not begin \(RuntimeError: No API key.*WANDB_MODE=offline"):
-        train(settings, SilentView())
+        train(settings, View())
     assert trackio.runs[0].closed
     wandb.fails_at = None
-    assert train(settings, SilentView()).finished
+    assert train(settings, View()).finished
 
 
 def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):

@@ -5,11 +5,11 @@ import pytest
 import tokenpo
 from run_views import Watch, lines
 from tokenpo.base.errors import Unsupported
-from tokenpo.cli.view import SilentView
 from tokenpo.lab.explain.explanation import push_of
 from tokenpo.records import read
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.view import View
 
 from .test_resume import logged
 
@@ -30,10 +30,10 @@ def _config(out, method: str, **sections):
 @pytest.mark.parametrize("method", ["gigpo", "mt_grpo"])
 def test_a_run_with_a_tool_resumes_bit_for_bit(method, tmp_path):
     small = {"rollout": {"prompts": 2, "max_new_tokens": 24}, "evaluate": {"problems": 2}}
-    once = train(_config(tmp_path / "once", method, **small), SilentView())
+    once = train(_config(tmp_path / "once", method, **small), View())
     with pytest.raises(RuntimeError, match="power cut"):
         train(_config(tmp_path / "twice", method, output={"checkpoint_every": 2, "keep": 1}, **small), Watch(crash=3))
-    twice = resume(tmp_path / "twice", SilentView())
+    twice = resume(tmp_path / "twice", View())
     assert once.finished and twice.finished
     assert logged(once.directory) == logged(twice.directory)
     assert any(line["grad_norm"] > 0 for line in lines(once.directory)[1:])
@@ -42,7 +42,7 @@ def test_a_run_with_a_tool_resumes_bit_for_bit(method, tmp_path):
 
 def test_its_records_hold_turns_and_are_explained(tmp_path):
     """Every method of turns finds in the record what it was trained on, and `reward` is what arrived."""
-    run = train(_config(tmp_path / "run", "otb"), SilentView()).directory
+    run = train(_config(tmp_path / "run", "otb"), View()).directory
     found = read(run)
     assert {"rewards", "turn", "anchor", "token_reward", "old_collision"} <= found.inputs
     assert found.reward_names == ("calls", "answer")
@@ -57,7 +57,7 @@ def test_its_records_hold_turns_and_are_explained(tmp_path):
 def test_continuations_would_call_no_tool(tmp_path):
     config = _config(tmp_path / "run", "vineppo")
     with pytest.raises(Unsupported, match=r"vineppo samples continuations, .* and the task dial_calculator"):
-        train(config, SilentView())
+        train(config, View())
     assert not (tmp_path / "run").exists()
 
 
@@ -73,7 +73,7 @@ def test_it_learns_to_call(method, tmp_path):
         evaluate={"problems": 100, "every": 0},
         output={"rollouts_every": 0},
     )
-    outcome = train(config, SilentView())
+    outcome = train(config, View())
     before, after = (line["eval/accuracy"] for line in outcome.evaluations)
     assert before < 0.4
     assert after > 0.9

@@ -118,12 +118,6 @@ def describe(path: Path, plan: Plan) -> None:
     """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
     describe_run(path, plan.config.model_dump(), str(plan.objective))
     write_whole(path / "recipe.toml", to_toml(plan.config))
-    write_inputs(path, plan)
-
-
-def write_inputs(path: Path, plan: Plan) -> None:
-    """Writes inputs.json: hashes of the files that a run reads, the settings that its steps depend on, and where its
-    relative paths begin."""
     record = {**plan.contents, "settings": plan.settings, "began_in": str(Path.cwd())}
     write_whole(path / INPUTS, json.dumps(record, indent=2) + "\n")
 
@@ -175,7 +169,7 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
     if not changed:
         _require_found(path, plan)
     changed += changed_inputs(path, plan)
-    if changed and not accept and not _accepted(path, last.step).issuperset(changed):
+    if changed and not accept:
         raise TokenPOError(
             f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
             f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
@@ -211,13 +205,6 @@ def edited_recipe(path: Path) -> list[str]:
         changed = str(error)
     remedy = "it is not read when a run is resumed, and is written anew; give other settings with --set"
     return [f"recipe.toml is not what config.json says ({changed}): {remedy}"] if changed else []
-
-
-def _accepted(path: Path, step: int) -> set[str]:
-    """The changes that an earlier resumption accepted for the steps after `step`, before it died."""
-    log = path / "changes.jsonl"
-    lines = whole_lines(log, with_step, []) if log.is_file() else ()
-    return {change for line in lines if line.value["step"] == step for change in line.value.get("changes") or ()}
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from pathlib import Path
 from typing import ClassVar
 
@@ -172,7 +173,7 @@ class Local:
         return self.trainer.forward.policy(rollouts, kept.prompts)
 
     def evaluate(self) -> Evaluation:
-        return evaluate(self.config, self.lm, self.task)
+        return evaluate(self.config, self.task, functools.partial(draw, self.lm, self.task, "test"))
 
     def save(self, directory: Path, progress: Progress) -> None:
         if progress.step == 0:  # the weights are the model's own

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 
 from ...base.intervals import Mean, mean_of_numbers, mean_of_shares
 from ...core.seeds import keyed_seed
-from ..models import LanguageModel, Sampling
+from ..models import Sampling
 from ..recipe.config import Config
 from ..tasks import Score, Task, held_out
-from .rollout import Draw, draw
-
-# (first held-out problem, number of problems, responses to each, sampling) -> responses.
-Draws = Callable[[int, int, int, Sampling], Draw]
+from .rollout import Draw
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,12 @@ class Evaluation:
         return ", ".join([*parts, f"mean length {self.length:.1f}", f"{self.problems} held-out problems"])
 
 
-def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
-    """Evaluates the current weights on the first test problems, with the same random numbers every time."""
+def evaluate(config: Config, task: Task, draws: Callable[[int, int, int, Sampling], Draw]) -> Evaluation:
+    """Evaluates on the first test problems, with the same random numbers every time, as `tokenpo eval` does.
 
-    def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
-        return draw(lm, task, "test", start, count, samples, sampling)
-
-    return evaluated(config, task, draws)
-
-
-def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
-    """Evaluates responses from `draws`; `tokenpo eval` gives the same result for the same samples and seed."""
+    Args:
+        draws: (first problem, number of problems, responses to each, sampling) -> responses.
+    """
     k, options = config.evaluate.samples, config.evaluate
     problems = held_out(task, options.problems)
 

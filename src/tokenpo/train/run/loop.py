@@ -28,7 +28,7 @@ from .directory import (
     require_engine,
 )
 from .step import Backend, Run
-from .view import View, about
+from .view import View
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _go_on(run: Run, notes: list[str]) -> Outcome:
     form = config.teacher.form if config.teacher and config.teacher.coef is None else "credit"
     if form != "credit" and objective.needs & TAUGHT:
         notes.append(f"teacher.form is not read: {objective.name} has a form of its own, and there is no teacher.coef")
-    run.view.start(about(config, run.model.about(), str(objective)), directory, run.number, notes)
+    run.view.start(_about(config, run.model.about(), str(objective)), directory, run.number, notes)
     try:
         with run.interrupt:
             # Before the first step, unless the checkpoint shows that this line is already logged.
@@ -136,3 +136,14 @@ def _go_on(run: Run, notes: list[str]) -> Outcome:
         run.view.stop()
         run.warn(run.watch.said)  # again at the end, where a user looks
         run.records.close()
+
+
+def _about(config: Config, model: str, objective: str) -> list[str]:
+    """Lines on model, task and objective."""
+    updates = config.train.epochs * config.train.minibatches
+    return [
+        f"model {config.model.path}{model}",
+        f"task {config.task.name}, {config.train.steps} steps of {config.rollout.prompts} prompts x "
+        f"{config.rollout.group_size} responses and {updates} update{'s' if updates > 1 else ''}, seed {config.seed}",
+        objective,
+    ]

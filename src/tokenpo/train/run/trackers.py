@@ -126,9 +126,6 @@ class Trackers:
     def __init__(self, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
         self._file, self._say = directory / "trackers.json", say
         known = json_object(self._file)
-        if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
-            known = {}
-            say(f"warning: {self._file} is damaged, so the trackers begin another run; they get all of metrics.jsonl")
         self.run: str = known.get("run") or uuid.uuid4().hex[:12]
         self._sent: dict[str, int] = known.get("sent", {})
         self._open: dict[str, Tracker] = {}

@@ -37,7 +37,7 @@ from ...recipe.plan import Plan
 from ...tasks import Split, Task, refuse_tool
 from .. import checkpoint
 from ..checkpoint import Progress
-from ..evaluation import Evaluation, evaluated
+from ..evaluation import Evaluation, evaluate
 from ..rollout import Draw, Experience, credit_inputs, gather, pose, verify
 from ..step import FEWER
 from ..trackers import require_trackers
@@ -150,7 +150,7 @@ class Server:
         return Policy(self.trainer.score(rollouts, kept.prompts))
 
     def evaluate(self) -> Evaluation:
-        return evaluated(self.config, self.task, lambda *asked: self.draw("test", *asked))
+        return evaluate(self.config, self.task, functools.partial(self.draw, "test"))
 
     def save(self, directory: Path, progress: Progress) -> None:
         if progress.step:
