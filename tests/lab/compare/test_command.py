@@ -97,13 +97,6 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
-    assert compare(tiny, tmp_path / "out") == 0
-    assert "4 runs, 0 done, 2 at a time" in capsys.readouterr().out
-    check_results(tmp_path / "out")
-
-
 def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tiny, tmp_path):
     """After a kill between the last line of the metrics and the model; somebody may remove both to save place."""
     run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]

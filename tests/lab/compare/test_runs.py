@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.compare.runs import Ended, State, execute, state, steps_made, train_command
+from tokenpo.lab.compare.runs import Ended, State, execute, state, steps_made
 from tokenpo.train.run.directory import hold
 from waiting import wait_for
 from written_runs import rows, write_run
@@ -127,15 +127,6 @@ def test_what_is_not_this_run_is_refused(plan):
     (run.directory / "config.json").unlink()
     with pytest.raises(TokenPOError, match=r"grpo-seed0 is no run"):
         state(run)
-
-
-def test_a_refused_directory_keeps_everything_from_starting(plan, watcher):
-    made = plan()
-    made.runs[3].directory.mkdir(parents=True)
-    (made.runs[3].directory / "notes.txt").touch()
-    with pytest.raises(TokenPOError, match="is no run"):
-        execute(made.runs, 2, made.subject.place, watcher, pretend())
-    assert not (made.subject.place / "logs").exists() and not watcher.over
 
 
 def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
@@ -265,9 +256,3 @@ def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, watcher
     assert threads == "3" and path.strip().endswith("/some/verifiers")
     assert pid == session  # Ctrl-C on the terminal does not reach it, only what we send
     assert holds == "True"  # while it lives, nobody else works in this directory
-
-
-def test_a_run_that_began_is_resumed_and_another_starts(plan):
-    run = plan().runs[0]
-    assert train_command(run, False)[1:] == ["-P", "-m", "tokenpo", "train", *run.arguments]
-    assert train_command(run, True) == [*train_command(run, False), "--resume", str(run.directory)]

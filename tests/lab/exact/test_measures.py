@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from enumerated import enumerated
 from tokenpo.cli.main import main
 from tokenpo.lab.exact import measures
 from tokenpo.lab.exact.measures import MEASURES, Number, direction, directions, measure
-from tokenpo.lab.exact.policy import Walk, gradient, rollouts, truth, walk
+from tokenpo.lab.exact.policy import Walk, truth, walk
 from tokenpo.lab.exact.worlds import WORLDS, State, World
 
 # Means of tokens and of responses, a ratio of the response, statistics of the step, a gradient through the entropy.
@@ -104,32 +103,6 @@ def test_one_decision(method):
     torch.testing.assert_close(
         counted(method), torch.tensor([size, -size], dtype=torch.float64), rtol=1e-12, atol=1e-15
     )
-
-
-@pytest.mark.parametrize("name", ["two_modes", "sparse_chain", "free_length", "easy_and_hard", "lucky_guess"])
-def test_dr_grpo_climbs_the_mean_reward(name):
-    """Groups of two, all pairs of responses by their probability: the expected update is c ∇J. A_i = (R_i - R_j)/2 and
-    1/N Σ 1/L: c = (G-1)/G · 1/L = 1/(2L).
-    """
-    world = WORLDS[name]()
-    every, logits = enumerated(world), world.initial.clone().requires_grad_()
-    chance = (logits.detach().log_softmax(-1)[every.states, every.tokens] * every.mask).sum(1).exp()
-    pairs = torch.cat([torch.cartesian_prod(*[(every.prompt == p).nonzero()[:, 0]] * 2) for p in every.prompt.unique()])
-    weight = world.shares[every.prompt[pairs[:, 0]]] * chance[pairs].prod(1)
-    rows = pairs.flatten()
-    group = torch.arange(len(pairs)).repeat_interleave(2)
-    batch = Walk(every.states[rows], every.tokens[rows], every.mask[rows], every.reward[rows], group)
-    objective = tokenpo.method("dr_grpo")
-    learner = tokenpo.Learner(objective, length=world.length)
-    update = learner.begin(rollouts(world, batch, world.initial, objective.needs)).update(torch.arange(len(rows)))
-    logprob = update.rollouts.old_logprob.clone().requires_grad_()
-    update.evaluate(tokenpo.Policy(logprob=logprob))[1].value.backward()
-    assert logprob.grad is not None
-    # All rows weigh the same in the loss: 1/N each. In the expectation a pair weighs what it is probable.
-    push_on = -logprob.grad * len(pairs) * weight.repeat_interleave(2)[:, None]
-    taken = logits.log_softmax(-1)[batch.states, batch.tokens]
-    (expected,) = torch.autograd.grad((push_on * taken * batch.mask).sum(), logits)
-    torch.testing.assert_close(expected, gradient(world, logits) / (2 * world.length), rtol=0, atol=1e-13)
 
 
 def test_perfect_credit_puts_everything_on_decisions():

@@ -1,13 +1,11 @@
 """The page in a real Chromium: chosen by keyboard, linked by its address, and hostile texts stay text."""
 
-import random
 from contextlib import closing
 
 import pytest
 
 from chromium import Chromium, Page
 from page_tree import drawn, embedded, read_html
-from tokenpo.lab.report.page import write_report
 
 pytestmark = pytest.mark.slow
 
@@ -111,55 +109,6 @@ def test_a_view_is_linked_by_its_address(story, open_page):
     again.eval("new Promise(done => setTimeout(done, 50))", wait=True)
     assert (chosen(again)["left-step"], by(again)) == ("20", "ratio")
     assert [pane["id"] for pane in tree(again).all("section", "pane") if "hidden" not in pane.attributes] == ["left"]
-
-
-QUANTITIES = [
-    "advantage", "weight", "effective coefficient", "ratio", "clip state", "entropy", "probability", "temperature",
-    "KL moved", "KL to reference",
-]  # fmt: skip
-
-
-def whole_trace(steps=(1, 5), seed=0, **changed):
-    """Responses with every quantity that a trace can hold; the same prompts for every seed."""
-    rng, lines = random.Random(seed), []
-    for step in steps:
-        for row in range(4):
-            old = [-abs(rng.gauss(0, 1)) for _ in range(12)]
-            ratio = [1 + 0.3 * rng.random() for _ in old]
-            names = ("advantage", "effective", "weight", "entropy", "kl", "kl_ref", "temperature")
-            terms = {name: [abs(rng.gauss(0, 1)) for _ in old] for name in names}
-            terms["advantage"] = [x * (-1) ** row for x in terms["advantage"]]
-            terms |= {"ratio": ratio, "clipped": [float(r > 1.2) for r in ratio], "old_logprob": old}
-            line = {"step": step, "row": row, "group": row // 2, "prompt": f"{step}+{row // 2}=", "reward": row % 2}
-            line |= {"tokens": [f"t{i} " for i in range(12)], "correct": bool(row % 2), "answer": "7"}
-            lines.append(line | {"terms": {k: v for k, v in (terms | changed).items() if v is not None}})
-    return lines
-
-
-def test_tokens_are_coloured_by_every_quantity_and_its_numbers_are_those_of_the_trace(make_run, open_page):
-    """Chosen by arrow keys, each quantity gives its own colours, and its legend is the one that is seen."""
-    trace = whole_trace()
-    page = open_page(write_report(make_run(steps=5, trace=trace)), "#left=5.2.2&right=none")
-    (card,) = drawn(tree(page))
-    assert card.prompt == trace[7]["prompt"] == "5+1="
-    for i, (text, columns, _) in enumerate(card.tokens):
-        assert text == trace[7]["tokens"][i].replace(" ", "␣")
-        for label, name in (("effective coefficient", "effective"), ("KL moved", "kl"), ("KL to reference", "kl_ref")):
-            assert float(columns[label]) == pytest.approx(trace[7]["terms"][name][i], rel=0.0051)
-    focus(page, "[name=quantity]")
-    result = {}
-    legend = each("x.querySelector('b').textContent", ".legend")
-    swatch = each("[x.className, getComputedStyle(x).backgroundColor]", ".legend i")
-    token = each("[[...x.classList], getComputedStyle(x).backgroundColor]", ".tokens tbody tr")
-    for name in QUANTITIES:
-        if result:
-            page.press("ArrowRight")
-        assert by(page) == name and page.eval(legend) == [name]
-        legends = dict(page.eval(swatch))
-        for classes, colour in page.eval(token):
-            assert [legends[c] for c in classes if c in legends] == [colour]
-        result[name] = tuple(colours(page))
-    assert len(set(result.values())) == len(QUANTITIES)
 
 
 def test_the_policy_stops_what_is_put_into_the_page(story, browser):

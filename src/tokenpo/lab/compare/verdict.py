@@ -81,16 +81,14 @@ def equivalence(differences: ArrayLike, margin: float, noise: float = 0.0) -> fl
 
 
 def holm(p: ArrayLike) -> Floats:
-    """p of a family [..., m], adjusted so that p ≤ α rejects with a familywise error of at most α.
+    """p of a family [m], adjusted so that p ≤ α rejects with a familywise error of at most α.
 
     >>> holm([0.01, 0.04, 0.03]).round(12).tolist()
     [0.03, 0.06, 0.06]
     """
     raw = np.asarray(p, dtype=np.float64)
-    order = np.argsort(raw, axis=-1, kind="stable")
-    steps = np.take_along_axis(raw, order, -1) * np.arange(raw.shape[-1], 0, -1)
-    adjusted = np.empty_like(raw)
-    np.put_along_axis(adjusted, order, np.minimum(np.maximum.accumulate(steps, axis=-1), 1.0), -1)
+    order, adjusted = np.argsort(raw, kind="stable"), np.empty_like(raw)
+    adjusted[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
     return adjusted
 
 

@@ -2,10 +2,7 @@
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +19,10 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
     """The page of a template as text; the same arguments give the same bytes.
 
     A style sheet of the template's name follows the common one and `rules`. `script` is the only one that may run.
-    Values are escaped unless they are Markup. Custom properties that no rule reads are left out.
+    Values are escaped unless they are Markup.
     """
     sheets = [sheet for sheet in (HERE / "style.css", source.with_suffix(".css")) if sheet.is_file()]
-    style = _without_idle("\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules]))
+    style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
     # Only what has these hashes may load or run, and the script may not turn text into markup.
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
     if script:
@@ -36,24 +33,7 @@ def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: st
     )
     template = environment.get_template(source.name)
     style, script = Markup(style), Markup(script)
-    return template.render(policy=policy, style=style, script=script, title=title, home=home(), **values)
-
-
-@cache
-def home() -> str:
-    """The address to which pages link, from the package's metadata: the documents, if named; "" without any."""
-    try:
-        named = metadata("tokenpo").get_all("Project-URL") or []
-    except PackageNotFoundError:  # not installed
-        return ""
-    urls = dict(line.split(", ", 1) for line in named)
-    return next((urls[name] for name in ("Documentation", "Homepage", "Repository") if name in urls), "")
-
-
-def _without_idle(style: str) -> str:
-    """The style without the custom properties that nothing in it reads."""
-    read = set(re.findall(r"var\((--[\w-]+)", style))
-    return re.sub(r"\s*(--[\w-]+):[^;{}]*;", lambda match: match[0] if match[1] in read else "", style)
+    return template.render(policy=policy, style=style, script=script, title=title, **values)
 
 
 def _digest(text: str) -> str:
