@@ -186,7 +186,7 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
     for name in tokenpo.methods.METHODS:
         source = tokenpo.methods.paper(name)
         row = next((row for row in rows if f"(methods/{family(name)}.md#{name})" in row), "")
-        assert f"https://arxiv.org/abs/{source.arxiv}" in row, name
+        assert source.arxiv in row, name
         assert f" | {source.provenance} | " in row, name
 
 

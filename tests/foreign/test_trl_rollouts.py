@@ -52,6 +52,13 @@ def test_not_scaled_it_is_dr_grpos(seed: int) -> None:
 
 
 @seeds
+def test_scaled_by_the_batch_it_is_lite_ppos(seed: int) -> None:
+    sample = _batch(seed)
+    theirs = _advantage(sample, scale_rewards="batch")
+    np.testing.assert_allclose(ours("lite_ppo", sample, eps=1e-4)[1], theirs, rtol=1e-10)
+
+
+@seeds
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.0, 0.5, -2.0)])
 def test_several_rewards_each_normalised_are_gdpos(weights: tuple[float, ...], seed: int) -> None:
     """Also where one does not apply to a rollout, or to all but one of a group, or none to a rollout."""

@@ -20,10 +20,24 @@ PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
 LEFT = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
 ONE_OF_FOUR = by_hand([[1.1, 1.5], [0.5], [2.0], [1.0]], [1, 0, 0, 0])
 HALF = 0.5 / (np.sqrt(0.5) + 0.5)
+QUARTER = float(np.log(0.25))
 EXAMPLES = [
     # rewards 3, 1, 2 against the mean of the other two: 3 - 1.5, 1 - 2.5, 2 - 2; 1.1, 1.5 clipped at 1.2; 1
     worked("rloo", by_hand([[1.1, 1.5], [1.0], [1.3]], [3, 1, 2]), -(2.3 - 1), [[-1.1, 0], [1, 0], [0, 0]],
            unit=1.5 / 4),
+    # groups (1, 0) and (1, 1): ±1/2 over the deviation of 1, 0, 1, 1, (9/16 + 3/16) / 3 = 1/4; equal ones get 0
+    worked("lite_ppo", by_hand([[1.1, 1.5], [1.0], [2.0], [1]], [1, 0, 1, 1], [0, 0, 1, 1]), -(2.3 - 1),
+           [[-1.1, 0], [1], [0], [0]], unit=0.5 / (0.5 + 1e-6) / 5),
+    # of 1/2, -1/2, 0, 0: their deviation is sqrt(1/6)
+    worked("lite_ppo", by_hand([[1.1, 1.5], [1.0], [2.0], [1]], [1, 0, 1, 1], [0, 0, 1, 1]), -(2.3 - 1),
+           [[-1.1, 0], [1], [0], [0]], unit=0.5 / (6**-0.5 + 1e-6) / 5, of="advantages"),
+    # 1/4 and -3/4 over sqrt(3/16), ddof 0; 2 and 1.5 are clipped at 1.2
+    worked("prpo", by_hand([[1.1, 1.5], [1.0], [2.0], [1]], [1, 0, 1, 1], [0, 0, 1, 1]), -(2.3 - 3 + 1.2 + 1),
+           [[-1.1, 0], [3], [0], [-1]], unit=0.25 / ((3 / 16) ** 0.5 + 1e-6) / 5),
+    # 1/2 and -1/2; sampled at 1/4, now at 1/4 · 1.1 and · 1.2: KLs of 0.00165 and 0.0064, mean 0.00403 > 0.003; at
+    # 1/4 · 1.1 alone it stays
+    worked("flash_reinforce", by_hand([[1.1, 1.2], [1.1]], [1, 0], rollout_logprob=[[QUARTER] * 2, [QUARTER]]), 0.55,
+           [[0, 0], [0.55]], unit=1 / 2),
     # rewards 1, 0 against 0.25 of a greedy response: 0.75 and -0.25; a group of one learns likewise
     worked("remax", by_hand([[1.1, 1.5], [1.0]], [1, 0]).but(baseline=np.array([0.25, 0.25])), -(0.75 * 2.3 - 0.25),
            [[-0.75 * 1.1, 0], [0.25, 0]], unit=1 / 3),

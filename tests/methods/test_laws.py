@@ -52,6 +52,7 @@ OPTIONS: dict[str, list[dict]] = {
     ],
     "skywork_entropy": [{"controller": "released", "start": 0.3, "largest": 1.0}],
     "stapo": [{"prob": 0.5}, {"prob": 0.5, "policy": "old"}],
+    "lite_ppo": [{"of": "advantages"}],
     "reinforce_pp": [{"beta": 0.1}],
     "reinforce_pp_baseline": [{"beta": 0.1}],
     "sent": [{"fraction": 0.2, "entropy": "old", "beta": 0.1}],
@@ -87,7 +88,7 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
     "remax": {"groups of one", "equal rewards", "no right answer"},  # with a greedy response
-    "reinforce_pp": {"groups of one"},
+    **dict.fromkeys(("reinforce_pp", "prpo", "flash_reinforce"), frozenset({"groups of one"})),
     "eb_cispo": {"groups of one"},
     "raft": {"groups of one", "equal rewards"},
     "raft_pp": {"groups of one", "equal rewards"},

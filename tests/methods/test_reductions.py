@@ -77,6 +77,7 @@ WHOLE = [
     ("rto", {"dpo": 0.0, "beta": 0.2}, "ppo", {"lam": 0.95, "beta": 0.2}, EQUAL),
     ("rto", {"beta": 0.0}, "ppo", {"lam": 0.95}, EQUAL.but(teacher_logprob=EQUAL.ref_logprob)),
     ("gkd", {"rewards": True}, "dr_grpo", {"low": 1.0, "high": np.inf}, AGREED),
+    *(("lite_ppo", {"of": of}, "dapo", {"high": 0.2, "dual": None}, ONE_GROUP) for of in ("rewards", "advantages")),
     *(("rlsd", o, "grpo", {}, RAGGED) for o in ({"lam": 0.0}, {"eps": 0.0})),
     ("rlsd", {}, "grpo", {}, AGREED),
     ("sdar", {"coef": 0.0}, "grpo", {}, EQUAL),

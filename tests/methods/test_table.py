@@ -42,8 +42,10 @@ def test_a_method_is_a_value_with_one_name_and_says_what_its_options_mean(name: 
 def test_a_method_names_its_paper_and_the_code_that_was_read(name: str) -> None:
     """Repository, commit and file, or package, version and file: for every provenance "code", and for no other."""
     source = paper(name)
-    assert re.fullmatch(r"\d{4}\.\d{5}", source.arxiv) and re.fullmatch(r"(v\d+(\.\.v\d+)?)?", source.version)
-    assert source.reference.startswith(f"arXiv:{source.arxiv}") and source.reference == source.reference.strip()
+    assert re.fullmatch(r"\d{4}\.\d{5}|[a-z-]+\.com/\S+", source.arxiv)
+    assert re.fullmatch(r"(v\d+(\.\.v\d+)?)?", source.version)
+    where = "arXiv:" if source.arxiv[0].isdigit() else "https://"
+    assert source.reference.startswith(where + source.arxiv) and source.reference == source.reference.strip()
     read = r"([\w.-]+/[\w.-]+@[0-9a-f]{7}|(trl|verl) \d+\.\d+\.\d+):[\w./-]+\.(py|sh)"
     wanted = rf"{read}(; {read})*" if source.provenance == "code" else ""
     assert re.fullmatch(wanted, source.code), f"{source.provenance}, {source.code!r}"

@@ -33,6 +33,34 @@ def rloo(s, *, low=0.2, high=0.2):
     return token_mean(s, *clipped(*ratio(s), A, low, high))
 
 
+@cases({}, {"low": 0.1, "high": 0.4, "dual": 2.0}, {"of": "advantages", "eps": 1e-4})
+def lite_ppo(s, *, low=0.2, high=0.2, dual=None, of="rewards", eps=1e-6):
+    # A_i = (R_i - mean_g) / (std + eps): one deviation (n - 1) for the batch, of the rewards or of what is left of them
+    A, alive = group_advantage(s, std=False), s.mask.any(1)
+    R = s.reward.copy()
+    for rows in groups(s):
+        R[rows] -= s.reward[rows].mean() if of == "advantages" else 0
+    return token_mean(s, *clipped(*ratio(s), A / (R[alive].std(ddof=1) + eps), low, high, dual))
+
+
+@cases({}, {"low": 0.1, "high": 0.4})
+def prpo(s, *, low=0.2, high=0.2):
+    # A_i = (R_i - mean) / (std + 1e-6) over the batch, std with n
+    R = s.reward[s.mask.any(1)]
+    return token_mean(s, *clipped(*ratio(s), ((s.reward - R.mean()) / (R.std() + 1e-6))[:, None], low, high))
+
+
+@cases({}, {"delta": 0.0}, {"delta": np.inf})
+def flash_reinforce(s, *, delta=3e-3):
+    # J_i = q A_i where the mean over the response of the KL of (this token, another) from the sampler is <= delta
+    A = s.reward - s.reward[s.mask.any(1)].mean()
+    r, dr = ratio(s, s.rollout_logprob)
+    p, q = (np.clip(np.exp(x), 1e-6, 1 - 1e-6) for x in (s.rollout_logprob, s.logprob))
+    kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    c = A[:, None] * (response_mean(s, kl) <= delta)
+    return sequence_mean(s, c * r, c * dr)
+
+
 @cases({}, {"low": 0.1, "high": 0.4})
 def remax(s, *, low=0.2, high=0.2):
     # A_i = R_i - b_i, b the reward of a greedy response

@@ -44,6 +44,7 @@ _RESPONSE = {"importance_sampling_level": "sequence"}
 TRANSLATED = (
     Translated({}, "dapo", {"high": 0.2, "dual": None}),
     Translated({"epsilon_high": 0.28, "delta": 10.0}, "dapo", {}),
+    Translated({"scale_rewards": "batch"}, "lite_ppo", {"eps": 1e-4}),
     Translated({"loss_type": "grpo"}, "grpo", {}),
     Translated({"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.4}, "grpo", {"low": 0.1, "high": 0.4}),
     Translated({"loss_type": "grpo", **_RESPONSE, "epsilon": 3e-4, "epsilon_high": 4e-4}, "gspo", {}),

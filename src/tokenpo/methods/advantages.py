@@ -1,6 +1,6 @@
 """Plain rewards, and advantages over the mean of a group or a batch."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -9,24 +9,15 @@ from ..core.facts import Fact
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.masked import whiten
-from ..core.parts.credit import GroupAdvantage, ShrunkAdvantage
+from ..core.parts.correction import BinaryKl, Criterion, Mean, Rejection
+from ..core.parts.credit import GroupAdvantage, RelativeAdvantage, ShrunkAdvantage
 from ..core.parts.loss import K2, ReferenceKl, SequenceMean, TokenMean
 from ..core.parts.part import CreditStage, Sampler, Supplied
-from ..core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood
-from ..core.ranges import NotNegative
+from ..core.parts.surrogate import Clip, DetachedClip, FixedBounds, LogLikelihood, RolloutRatio, Unclipped
+from ..core.ranges import Limit, NotNegative
 from ..core.types import Rollouts
-from .options import Ceiling, Floor, High, Low
-from .paper import VERL, Paper
-
-
-class LeaveOneOut(CreditStage):
-    """R_i minus the mean reward of the other responses of its group."""
-
-    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
-        centred = GroupAdvantage(std=False).of(groups, (rollouts.reward + bonus).double())
-        size = groups.size()
-        return (centred * size / (size - 1).clamp(min=1))[:, None].expand(rollouts.mask.shape)
+from .options import Ceiling, Dual, Floor, High, Low
+from .paper import TRL, VERL, Paper
 
 
 @Paper(
@@ -47,7 +38,89 @@ def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     the framework keeps its reward.
     Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.
     """
-    return Objective(LeaveOneOut(), Clip(FixedBounds(low, high)), TokenMean())
+    return Objective(RelativeAdvantage(std="none", leave_one_out=True), Clip(FixedBounds(low, high)), TokenMean())
+
+
+@Paper(
+    "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
+    "2508.08221",
+    "code",
+    "the paper was not read: the authors' framework and others were",
+    code=f"alibaba/ROLL@8eb27cc:roll/utils/functionals.py; {TRL}; "
+    "modelscope/ms-swift@3602360:swift/rl_core/advantage.py; areal-project/AReaL@cbff54d:areal/utils/data.py",
+)
+def lite_ppo(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    dual: Dual = None,
+    of: Annotated[
+        Literal["rewards", "advantages"], "the deviation of the rewards, or of the rewards less their group's mean"
+    ] = "rewards",
+    eps: Annotated[NotNegative, "added to the deviation"] = 1e-6,
+) -> Objective:
+    """Compares within the group and scales by the deviation of the whole batch.
+
+        A_i = (R_i − mean_g R) / (std R + eps),   std over all responses of the batch, ddof 1
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    A nearly unanimous group has a small deviation of its own, which GRPO divides by. Here all groups share one scale.
+    Defaults: clip 0.2/0.2, the token mean, eps 1e-6 and no dual clip. TRL and ms-swift add eps 1e-4.
+    Options: of="advantages" is AReaL's scale (its eps is 1e-5), which leaves out that the means of groups differ.
+    Departures: a group of equal rewards has exactly 0. ROLL's example adds a dual clip, whitening and a divergence.
+    Reductions: with one group in the batch it is DAPO's loss with that clip, for both scales.
+    """
+    credit = RelativeAdvantage(std="batch", centred=of == "advantages", eps=eps)
+    return Objective(credit, Clip(FixedBounds(low, high), dual=dual), TokenMean())
+
+
+@Paper(
+    "PRPO, Population-Relative Policy Optimization (a post of rLLM)",
+    "rllm-project.com/post.html?post=continual_learning.md",
+    "code",
+    "the framework's estimator was read, not its post; surrogate and denominator are ours",
+    code="rllm-org/rllm@9beb6e0:rllm/trainer/algorithms/advantage.py",
+)
+def prpo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """Compares responses with those to all prompts of the batch.
+
+        A_i = (R_i − mean R) / (std R + 1e-6),   both over all responses of the batch, ddof 0
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    One response a prompt suffices, but the prompt's difficulty stays in the advantage: any answer to an easy prompt is
+    pushed up, and a group of equal rewards learns unless the whole batch agrees.
+    Defaults: clip 0.2/0.2 and the token mean (ours).
+    Departures: a batch of equal rewards has exactly 0.
+    Reductions: with one group in the batch it is DAPO's loss with that clip, times √(n/(n−1)).
+    """
+    credit = RelativeAdvantage("batch", "batch", population=True)
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean())
+
+
+@Paper(
+    "FlashREINFORCE: Critic-Free Single-Rollout Asynchronous RL for Agentic Language Models",
+    "github.com/yifanzhang-pro/FlashREINFORCE",
+    "code",
+    code="yifanzhang-pro/FlashREINFORCE@d7604df:flashreinforce/loss.py",
+)
+def flash_reinforce(
+    *, delta: Annotated[Limit, "largest mean binary KL of a response from the sampler, nats; inf keeps all"] = 3e-3
+) -> Objective:
+    """REINFORCE over the batch's mean reward, for one response a prompt from an older policy.
+
+        q_it = exp(lp_it − lp_roll,it),   d_it = KL of "this token or another", from the sampler to the policy
+        keep_i = mean_t d_it ≤ delta
+        J = 1/N Σ_i keep_i 1/|o_i| Σ_t q_it (R_i − mean R),   mean R over all responses of the batch
+
+    No group, no old policy, no clip and no deviation: a response that the policy has left is dropped whole.
+    Defaults: delta 3e-3 (code). Probabilities are within [1e-6, 1 − 1e-6] in d.
+    Departures: without the optional choice of a failed response's tokens by entropy. log q is bounded to ±20. The
+    authors take one update of a batch; more are allowed here.
+    Reductions: at lp = lp_roll it is the gradient of REINFORCE with the batch's mean as baseline.
+    """
+    near = Rejection((Criterion(Mean(), high=delta, of=BinaryKl()),), current=True)
+    credit = RelativeAdvantage("batch", "none")
+    return Objective(credit, Unclipped(RolloutRatio()), SequenceMean(), weights=(near,))
 
 
 REINFORCE_PP = Paper(

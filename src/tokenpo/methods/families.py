@@ -13,8 +13,8 @@ _TITLES = {
     "teachers": "A teacher",
 }
 _METHODS = {
-    "baselines": "grpo dapo dr_grpo rloo reinforce_pp reinforce_pp_baseline remax gpg opo raft raft_pp "
-    "reinforce_rej maxrl ha_dw grpo_passk hmpo eb_cispo gdpo igrpo",
+    "baselines": "grpo dapo dr_grpo rloo lite_ppo prpo flash_reinforce reinforce_pp reinforce_pp_baseline "
+    "remax gpg opo raft raft_pp reinforce_rej maxrl ha_dw grpo_passk hmpo eb_cispo gdpo igrpo",
     "responses": "gspo gspo_token gmpo luspo tepo_v1 vespo dhpo opsm real topr",
     "trust": "cispo sapo aspo ce_gppo dppo_tv dppo_kl m2po m2po_rollout rollout_is prime_rl dro fipo",
     "entropy": "tepo gtpo grpo_s hapo clip_cov kl_cov archer forking_tokens edge_grpo egspo sent skywork_entropy aer",

@@ -17,6 +17,7 @@ from .signature import check_options, options_of
 
 T = TypeVar("T")
 ESTIMATORS: Mapping[str, parts.Estimator] = {"k1": parts.K1(), "k2": parts.K2(), "k3": parts.K3()}
+DISTANCES: Mapping[str, parts.Distance] = {"tv": parts.TotalVariation(), "binary_kl": parts.BinaryKl()}
 LEVELS = {"token": parts.EachToken(), "total": parts.Total(), "mean": parts.Mean(), "every": parts.Every()}
 
 
@@ -114,12 +115,12 @@ def correction(
 
 def criterion(
     over: Literal["token", "total", "mean", "every"] = "token",
-    of: Literal["ratio", "k2", "k3"] = "ratio",
+    of: Literal["ratio", "k2", "k3", "tv", "binary_kl"] = "ratio",
     low: NotNegative = 0.0,
     high: NotNegative | None = None,
 ) -> parts.Criterion:
     """Builds a criterion: bounds of a token, or of a response by its tokens' sum, mean or each of them."""
-    return parts.Criterion(LEVELS[over], float(low), _limit(high), ESTIMATORS.get(of))
+    return parts.Criterion(LEVELS[over], float(low), _limit(high), ESTIMATORS.get(of) or DISTANCES.get(of))
 
 
 USUAL = {name: option.default for name, option in options_of(correction).items()}

@@ -23,7 +23,7 @@ class Paper:
 
     Args:
         title: short title.
-        arxiv: identifier.
+        arxiv: identifier, or the address of a source that has none.
         provenance: "paper" read in its text, "code" read in the authors' or a framework's code, "second-hand" told by
             others, "reconstructed" inferred by us because the body could not be read, "own" a composition of ours,
             whose idea the title and the identifier name.
@@ -46,6 +46,8 @@ class Paper:
 
     @property
     def reference(self) -> str:
+        if not self.arxiv[0].isdigit():
+            return f"https://{self.arxiv}"
         later = "; {} is {}".format(*self.later) if self.later else ""
         return f"arXiv:{self.arxiv}{' ' + self.version if self.version else ''}{later}"
 

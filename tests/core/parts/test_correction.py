@@ -14,6 +14,7 @@ from tokenpo.core.parts import Aggregate, PromptMean, Strayed, TokenMean, Weight
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, Rejection, RolloutCorrection, RolloutMean
 from tokenpo.core.parts.loss import K3
 from tokenpo.core.parts.weights import Drop, NormalisedWeight
+from tokenpo.methods.from_text import criterion
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -234,3 +235,22 @@ def test_a_mean_is_over_what_has_not_left(aggregate: Aggregate) -> None:
     batch = tokenpo.Batch(counted, objective.prepare(rollouts), tokenpo.Policy(old))
     terms = objective.loss(batch, tokenpo.Totals.of(counted)).terms
     assert terms["coefficient"][counted.mask].sum().item() == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "distance"),
+    [("tv", [0.3, 0.3]), ("binary_kl", [0.8 * np.log(1.6) + 0.2 * np.log(0.4), 0.2 * np.log(0.4) + 0.8 * np.log(1.6)])],
+)
+def test_distances_of_a_tokens_probabilities(name: str, distance: list[float]) -> None:
+    """From 0.8 to 0.5 and from 0.2 to 0.5, of "this token or another"; kept is what is at most the bound."""
+    sampled, now, mask = (
+        torch.tensor([[0.8, 0.2]]).log(),
+        torch.tensor([[0.5, 0.5]]).log(),
+        torch.ones(1, 2, dtype=bool),
+    )
+    for high, kept in [(distance[0] + 1e-6, True), (distance[0] - 1e-6, False)]:
+        for over in ("token", "mean", "every"):
+            seen = criterion(over, name, high=high)(now - sampled, mask, sampled)
+            assert seen.tolist() == [[kept] * 2]
+    total = criterion("total", name, high=sum(distance) - 1e-6)(now - sampled, mask, sampled)
+    assert not total.any()

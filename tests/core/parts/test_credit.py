@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from tokenpo.core.parts import (
     AdaptiveTemperature,
     EntropyBonus,
     GroupAdvantage,
+    RelativeAdvantage,
     SegmentGain,
     SignalWeight,
     SoftOverlong,
@@ -47,13 +49,46 @@ def test_the_bonus_is_part_of_the_reward(rollouts) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "stage", [GroupAdvantage(), GroupAdvantage(std=False), GroupAdvantage(eps=0.0), ShrunkAdvantage(eps=0.0)]
-)
+    "stage",
+    [
+        GroupAdvantage(), GroupAdvantage(std=False), GroupAdvantage(eps=0.0), ShrunkAdvantage(eps=0.0),
+        RelativeAdvantage("batch", "batch", eps=0.0), RelativeAdvantage("group", "batch", leave_one_out=True, eps=0.0),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e8 / 3, -0.7])
 def test_equal_rewards_give_exactly_zero(rollouts, dtype: torch.dtype, stage: CreditStage, reward: float) -> None:
     """Seven times 0.1 does not average to 0.1 in floating point; the advantage is 0 all the same, and not 0 / 0."""
     facts = rollouts([2] * 7, [reward] * 7, [3] * 7, dtype)
     assert _advantage(stage, facts) == [0.0] * 7
+
+
+REWARDS, GROUPS = [3.0, 1.0, 2.0, 2.0, 7.0], [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        # AReaL's `Normalization` (areal/utils/data.py at cbff54d), eps 1e-5: left are 1, -1, 0, 0, 0, over sqrt(2 / 4)
+        (RelativeAdvantage("group", "batch", centred=True, eps=1e-5), np.array([1, -1, 0, 0, 0]) / (0.5**0.5 + 1e-5)),
+        # its mean of the batch, leaving one out: 3 - 12/4, 1 - 14/4, 2 - 13/4 twice, 7 - 8/4
+        (RelativeAdvantage("batch", "none", leave_one_out=True), [0, -2.5, -1.25, -1.25, 5]),
+        (RelativeAdvantage("group", "none", leave_one_out=True), [2, -2, 0, 0, 0]),
+        # rLLM's `reinforce_plus_plus_baseline` (at 9beb6e0): sqrt(2 / 5), ddof 0
+        (RelativeAdvantage(std="batch", centred=True, population=True), np.array([1, -1, 0, 0, 0]) / (0.4**0.5 + 1e-6)),
+        # ms-swift's and TRL's "batch": the deviation of 3, 1, 2, 2, 7 about 3 is sqrt(22 / 4)
+        (RelativeAdvantage(std="batch", eps=1e-4), np.array([1, -1, 0, 0, 0]) / (5.5**0.5 + 1e-4)),
+        # OpenRLHF's `reinforce` without `std_norm`: the batch's mean alone
+        (RelativeAdvantage("batch", "none"), [0, -2, -1, -1, 4]),
+        (RelativeAdvantage("batch", "batch"), np.array([0, -2, -1, -1, 4]) / (5.5**0.5 + 1e-6)),
+        # no mean: the deviations of the groups are sqrt 2, 0, 0
+        (RelativeAdvantage("none", "group"), np.array([3, 1, 0, 0, 0]) / (2**0.5 + 1e-6)),
+        (RelativeAdvantage("none", "none"), REWARDS),
+    ],
+)
+def test_relative_advantage(rollouts, stage: CreditStage, expected: list[float]) -> None:
+    facts = rollouts([1, 2, 1, 3, 1, 0], [*REWARDS, 100.0], [*GROUPS, 0])  # the last has no token and counts nowhere
+    assert _advantage(stage, facts) == pytest.approx([*expected, 0], rel=1e-13, abs=1e-14)
+    assert stage.across_groups == ("batch" in (stage.mean, stage.std))
 
 
 def test_rows_without_tokens_are_in_no_group(rollouts) -> None:

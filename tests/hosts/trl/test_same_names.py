@@ -86,6 +86,7 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
         ({"loss_type": "bnpo"}, "loss_type = 'bnpo'"),
         ({"loss_type": "dr_grpo"}, "loss_type = 'dr_grpo'"),  # of a deviation that dr_grpo does not divide by
         ({"scale_rewards": "none"}, "scale_rewards = 'none'"),
+        ({"loss_type": "grpo", "scale_rewards": "batch"}, "scale_rewards = 'batch'"),
         ({"loss_type": "grpo", "delta": 10.0}, "delta = 10.0"),
         ({"delta": 1.1}, "delta = 1.1"),  # below the upper bound TRL's is no dual clip
         ({"delta": 1.5, "epsilon_high": 0.6}, "delta = 1.5"),

@@ -5,14 +5,15 @@ method's file.
 """
 
 # isort: off
-from .correction import Criterion as Criterion, EachToken as EachToken, Every as Every, Level as Level, Mean as Mean
-from .correction import Rejection as Rejection, RolloutCorrection as RolloutCorrection, RolloutMean as RolloutMean
-from .correction import Strayed as Strayed, Total as Total
+from .correction import BinaryKl as BinaryKl, Criterion as Criterion, Distance as Distance, EachToken as EachToken
+from .correction import Every as Every, Level as Level, Mean as Mean, Rejection as Rejection
+from .correction import RolloutCorrection as RolloutCorrection, RolloutMean as RolloutMean, Strayed as Strayed
+from .correction import Total as Total, TotalVariation as TotalVariation
 from .credit import BehindToken as BehindToken, Continuations as Continuations, Cuts as Cuts
 from .credit import EqualEntropy as EqualEntropy, EveryTokens as EveryTokens, GroupAdvantage as GroupAdvantage
 from .credit import GroupOverlong as GroupOverlong, Improbable as Improbable, RewardToGo as RewardToGo
-from .credit import SegmentGain as SegmentGain, ShrunkAdvantage as ShrunkAdvantage, SoftOverlong as SoftOverlong
-from .credit import WhitenedGain as WhitenedGain
+from .credit import RelativeAdvantage as RelativeAdvantage, SegmentGain as SegmentGain
+from .credit import ShrunkAdvantage as ShrunkAdvantage, SoftOverlong as SoftOverlong, WhitenedGain as WhitenedGain
 from .critic import Critic as Critic, Gae as Gae, LengthLambda as LengthLambda, RightLikelihood as RightLikelihood
 from .critic import TokenRewards as TokenRewards
 from .entropy import AdaptiveTemperature as AdaptiveTemperature, CurrentEntropyQuantile as CurrentEntropyQuantile

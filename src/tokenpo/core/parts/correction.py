@@ -49,7 +49,8 @@ class RolloutCorrection(BatchWeight):
             raise TokenPOError("RolloutCorrection: a geometric mean is that of a response: set sequence=True with it")
 
     def of_batch(self, batch: Batch) -> Tensor:
-        return self.of(_compared(batch, current=self.current), batch.mask)
+        ours = batch.policy.logprob.detach() if self.current else batch.rollouts.old_logprob
+        return self.of(log_ratio(ours, batch.need("rollout_logprob")), batch.mask)
 
     def of(self, log: Tensor, mask: Tensor) -> Tensor:
         """Weight [N, T] from the log-ratios [N, T]."""
@@ -117,6 +118,29 @@ class Every(Level):
         return (inside | ~mask).all(1, keepdim=True).expand_as(inside)
 
 
+class Distance(Part):
+    """The number of a token by its probability p under the sampler and q under the policy."""
+
+    def __call__(self, p: Tensor, q: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class TotalVariation(Distance):
+    """|p − q|."""
+
+    def __call__(self, p: Tensor, q: Tensor) -> Tensor:
+        return (p - q).abs()
+
+
+class BinaryKl(Distance):
+    """KL, nats, of "this token or another" under the sampler to the policy; p and q within [1e-6, 1 − 1e-6]."""
+
+    def __call__(self, p: Tensor, q: Tensor) -> Tensor:
+        p, q = (x.double().clamp(1e-6, 1 - 1e-6) for x in (p, q))
+        divergence = p * (p / q).log() + (1 - p) * ((1 - p).log() - (1 - q).log())
+        return divergence.clamp(min=0)  # rounding may have left it below
+
+
 class Criterion(Part):
     """Keeps tokens or responses whose statistic lies in [low, high].
 
@@ -124,23 +148,27 @@ class Criterion(Part):
         over: judge tokens, or a statistic of responses.
         low: lower bound, ≥ 0.
         high: upper bound; inf means none.
-        of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats; None takes ρ itself.
+        of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats, or a `Distance`; None takes ρ itself.
     """
 
     over: Level = EachToken()
     low: Limit = 0.0
     high: Limit = math.inf
-    of: Estimator | None = None
+    of: Estimator | Distance | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(high=limit(self.low).because("the lower bound"))
 
-    def __call__(self, log: Tensor, mask: Tensor) -> Tensor:
-        """[N, T] bool, the tokens to keep, from the log-ratios [N, T]."""
+    def __call__(self, log: Tensor, mask: Tensor, sampled: Tensor) -> Tensor:
+        """[N, T] bool, the tokens to keep, from the log-ratios [N, T] and the sampler's log-probabilities [N, T]."""
         # ρ is compared by its logarithm, as the exponential of a sum may overflow.
         low, high = (_log(self.low), _log(self.high)) if self.of is None else (self.low, self.high)
-        x = self.over.of(log if self.of is None else self.of(log), mask)
+        if isinstance(self.of, Distance):
+            x = self.of(sampled.exp(), (sampled + log).exp())
+        else:
+            x = log if self.of is None else self.of(log)
+        x = self.over.of(x, mask)
         return self.over.verdict((x >= low) & (x <= high), mask)
 
 
@@ -189,17 +217,18 @@ class Rejection(BatchWeight):
 
     def kept_of(self, batch: Batch) -> Tensor:
         """[N, T] bool, the response tokens that meet all criteria."""
-        return self._kept(_compared(batch, current=self.current), batch.mask)
+        ours = batch.policy.logprob.detach() if self.current else batch.rollouts.old_logprob
+        return self._kept(ours, batch.need("rollout_logprob"), batch.mask)
 
-    def _kept(self, log: Tensor, mask: Tensor) -> Tensor:
-        kept = mask
+    def _kept(self, ours: Tensor, sampled: Tensor, mask: Tensor) -> Tensor:
+        kept, log = mask, log_ratio(ours, sampled)
         for criterion in self.criteria:
-            kept = kept & criterion(log, mask)
+            kept = kept & criterion(log, mask, sampled)
         return kept
 
     def counted(self, rollouts: Rollouts) -> Tensor:
         """[N, T] bool, the response tokens that the denominators count; for `leaves` only."""
-        return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
+        return self._kept(rollouts.old_logprob, rollouts.need("rollout_logprob"), rollouts.mask)
 
 
 class Strayed(Selection):
@@ -225,12 +254,6 @@ class Strayed(Selection):
         before = batch.need("rollout_logprob") if self.sampler else batch.rollouts.old_logprob
         far = masked.mean(log_ratio(before, batch.policy.logprob.detach()), batch.mask, dim=1) > self.delta
         return (batch.credit.advantage < 0) & far
-
-
-def _compared(batch: Batch, *, current: bool) -> Tensor:
-    """log ρ [N, T], the log-ratio of the current or the old policy to the sampling engine."""
-    ours = batch.policy.logprob.detach() if current else batch.rollouts.old_logprob
-    return log_ratio(ours, batch.need("rollout_logprob"))
 
 
 def _log(x: float) -> float:

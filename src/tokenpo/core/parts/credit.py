@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ...base.errors import choose
 from ..facts import Fact
 from ..ops.group import Groups, others_mean, prior_weight
 from ..ops.masked import whiten
@@ -64,10 +66,55 @@ class GroupOverlong(Shaping):
         return torch.where(correct & (accuracy >= self.easy), -self.scale * excess, 0.0)
 
 
-class GroupAdvantage(CreditStage):
-    """A_i = (R_i − mean_g) / (std_g + eps), the same for every token of the response; GRPO (2402.03300).
+class RelativeAdvantage(CreditStage):
+    """A_i = (R_i − m_i) / (s_i + eps), the same for every token of a response; exactly 0 where all R compared agree.
 
-    A group whose rewards are all equal gets exactly 0.
+    Args:
+        mean: the responses whose mean reward is m; "none" is m = 0.
+        std: the responses whose standard deviation is s; "none" divides by nothing.
+        leave_one_out: m leaves R_i out; a response alone gets 0.
+        centred: s is the deviation of R − m rather than of R; over the batch these differ.
+        population: s divides by the number of responses, not by that number less 1.
+        eps: added to s, ≥ 0.
+    """
+
+    mean: Literal["group", "batch", "none"] = "group"
+    std: Literal["group", "batch", "none"] = "group"
+    leave_one_out: bool = False
+    centred: bool = False
+    population: bool = False
+    eps: NotNegative = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for over in (self.mean, self.std):
+            choose("RelativeAdvantage: mean or std", over, dict.fromkeys(("group", "batch", "none")))
+
+    @property
+    def across_groups(self) -> bool:
+        return "batch" in (self.mean, self.std)
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        advantage = self.of(groups, rollouts.reward + bonus)
+        return advantage.to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
+
+    def of(self, groups: Groups, reward: Tensor) -> Tensor:
+        """Advantage [N] of rewards [N], in float64."""
+        x, told, sets = reward.double(), groups.valid, {"group": groups, "batch": groups.one()}
+        if compared := sets.get(self.mean):
+            x, told = x - compared.mean_std(reward)[0], told & compared.varied(reward)
+            if self.leave_one_out:
+                size = compared.size()
+                x = x * size / (size - 1).clamp(min=1)
+        if scaled := sets.get(self.std):
+            spread = scaled.mean_std(x if self.centred else reward, correction=int(not self.population))[1]
+            x, told = x / (spread + self.eps), told & scaled.varied(reward)
+        return torch.where(told, x, 0.0)
+
+
+class GroupAdvantage(CreditStage):
+    """`RelativeAdvantage` within the group: GRPO's (2402.03300).
 
     Args:
         std: divide by the group's standard deviation (ddof 1); False is Dr. GRPO's advantage.
@@ -78,15 +125,15 @@ class GroupAdvantage(CreditStage):
     eps: NotNegative = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
-        reward = rollouts.reward + bonus
-        return self.of(groups, reward).to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
+        return self._relative(rollouts, bonus)
 
     def of(self, groups: Groups, reward: Tensor) -> Tensor:
         """Advantage [N] of rewards [N], in float64."""
-        mean, std = groups.mean_std(reward)
-        centred = reward.double() - mean
-        return torch.where(groups.varied(reward), centred / (std + self.eps) if self.std else centred, 0.0)
+        return self._relative.of(groups, reward)
+
+    @property
+    def _relative(self) -> RelativeAdvantage:
+        return RelativeAdvantage(std="group" if self.std else "none", eps=self.eps)
 
 
 class ShrunkAdvantage(CreditStage):

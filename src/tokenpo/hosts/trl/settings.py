@@ -22,7 +22,7 @@ REFUSED = (
     Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
     Refused("delta", "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}"),
     Refused("importance_sampling_level", "choose the method 'gspo'"),
-    Refused("scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"),
+    Refused("scale_rewards", "choose a method that scales rewards so: 'dr_grpo' for 'none', 'lite_ppo' for 'batch'"),
     Refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
     Refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
     Refused("entropy_coef", "add tokenpo.parts.EntropyBonus to a method's penalties and give the objective as method="),
@@ -50,6 +50,7 @@ _KIND = ("loss_type", "importance_sampling_level", "scale_rewards")
 # Values of _KIND -> (method with that loss, TRL's field -> its option, further options). Only exact matches.
 _LOSSES: dict[tuple[str, ...], tuple[str, dict[str, str], dict[str, Any]]] = {
     ("dapo", "token", "group"): ("dapo", _BOUNDS | {"delta": "dual"}, {}),
+    ("dapo", "token", "batch"): ("lite_ppo", _BOUNDS | {"delta": "dual"}, {"eps": 1e-4}),
     ("grpo", "token", "group"): ("grpo", _BOUNDS, {}),
     ("grpo", "sequence", "group"): ("gspo", _BOUNDS, {}),
     ("dr_grpo", "token", "none"): ("dr_grpo", _BOUNDS, {}),

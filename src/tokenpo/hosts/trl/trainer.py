@@ -98,7 +98,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         self._name = f"TokenPO ({self.policy_objective.name})"
         if self.policy_objective.name in METHODS:
             source = paper(self.policy_objective.name)
-            self._paper = {"title": source.title, "id": source.arxiv}
+            self._paper = {"title": source.title, "id": source.arxiv if source.arxiv[0].isdigit() else None}
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
         self._warn()

@@ -107,7 +107,7 @@ class GroupOverlong(Section):
 
 class Criterion(Section):
     over: Literal["token", "total", "mean", "every"] = setting("token", "or a response by its tokens' sum, mean, each")
-    of: Literal["ratio", "k2", "k3"] = setting("ratio", "old / sampler's, or its divergence in nats")
+    of: Literal["ratio", "k2", "k3", "tv", "binary_kl"] = setting("ratio", "old / sampler's, or a divergence, nats")
     low: float = setting(0.0, "smallest value that is kept", ge=0)
     high: float | None = setting(None, "largest value that is kept; none: no bound", ge=0)
 
