@@ -79,6 +79,7 @@ NOTES = {
     "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",
     "prime_rl": "`low` and `high` are 0.5, likewise",
     "m2po_rollout": "`threshold` is 0.3, likewise",
+    "flash_reinforce": "`delta` is 1, likewise",
     "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
     "gkd": "whole distributions are not among what is frozen here; in TRL it is beside TRL's own distillation there",
     "rlsd": "in TRL as opd",
