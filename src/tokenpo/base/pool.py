@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -147,26 +148,24 @@ class _Worker:
         finally:
             os.close(theirs)
         self._jobs, self._answers = present(self.process.stdin, "stdin"), present(self.process.stdout, "stdout")
+        os.set_blocking(self._jobs.fileno(), False)  # the process may not read
 
     def ask(self, job: str, limit: float) -> tuple[dict[str, Any], str]:
-        """(the answer, ""), or ({}, a note); after `limit` seconds the process is killed."""
+        """(the answer, ""), or ({}, a note); the exchange takes `limit` seconds at most, whoever holds the pipes."""
         token, end = secrets.token_hex(16).encode(), time.monotonic() + limit
         left, said, chunk = memoryview(token + job.encode() + b"\n"), b"", b""
-        late = threading.Timer(limit, self.kill)
-        late.daemon = True
-        late.start()
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it has died
-                while left:
-                    left = left[os.write(self._jobs.fileno(), left) :]
-            while b"\n" not in chunk and token.startswith(said[: len(token)]):
-                chunk = os.read(self._answers.fileno(), 1 << 16)
-                if not chunk:
-                    return {}, "timeout" if time.monotonic() >= end else "crash"
-                said += chunk
-        finally:
-            late.cancel()
-            late.join()
+        with contextlib.suppress(BrokenPipeError):  # it has died
+            while left:
+                if not _ready(self._jobs.fileno(), select.POLLOUT, end):
+                    return {}, "timeout"
+                left = left[os.write(self._jobs.fileno(), left) :]
+        while b"\n" not in chunk and token.startswith(said[: len(token)]):
+            if not _ready(self._answers.fileno(), select.POLLIN, end):
+                return {}, "timeout"
+            chunk = os.read(self._answers.fileno(), 1 << 16)
+            if not chunk:
+                return {}, "crash"
+            said += chunk
         if said.startswith(token):
             with contextlib.suppress(ValueError, RecursionError):  # a value that JSON can write but not read
                 return dict(json.loads(said.removeprefix(token))), ""
@@ -184,6 +183,13 @@ class _Worker:
         self._jobs.close()
         self._answers.close()
         os.close(self._ours)
+
+
+def _ready(descriptor: int, event: int, end: float) -> bool:
+    """Waits until the descriptor is ready or its other end closed; False at the time `end`."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
 
 
 def _end(workers: list[_Worker]) -> None:
