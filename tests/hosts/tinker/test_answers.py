@@ -11,14 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import tinker
-import torch
-from tinker import SampledSequence, SampleResponse, TensorData
+from tinker import SampledSequence, SampleResponse
 
 from run_views import lines, numbers
 from tinker_support import Cloud, resume, train
@@ -50,32 +48,17 @@ def sampled(change: Callable[[dict[str, Any]], Any]) -> Callable[[SampleResponse
     return changed
 
 
-def longer(row: dict[str, Any]) -> None:
-    row |= {"tokens": row["tokens"] * 200, "logprobs": row["logprobs"] * 200}
-
-
 def scored(change: Callable[[list], Any]) -> Callable[[Any], Any]:
     return lambda output: dataclasses.replace(output, loss_fn_outputs=change(list(output.loss_fn_outputs)))
 
 
-def told(numbers_: Any) -> dict[str, TensorData]:
-    return {"logprobs": TensorData.from_torch(torch.tensor(numbers_))}
-
-
 # (kind of request, what is done to its answer, words of the sentence)
 NONSENSE: list[tuple[str, Callable[[Any], Any], str]] = [
-    ("sample", sampled(lambda row: row["tokens"].__setitem__(0, 10**6)), "the token 1000000, which its tokenizer"),
     ("sample", sampled(lambda row: row["tokens"].__setitem__(0, None)), "in sampling: TypeError"),
-    ("sample", sampled(longer), "tokens, and was asked for 40 at most"),
-    ("sample", sampled(lambda row: row["logprobs"].__setitem__(0, 3.0)), "the log-probability 3, which is above 0"),
-    ("sample", sampled(lambda row: row["logprobs"].pop()), "without a log-probability for each token"),
-    ("sample", lambda response: SampleResponse(response.sequences[:-1]), "groups of .* 4 were asked for"),
-    ("forward", scored(lambda rows: rows[:-1]), r"it scored \d+ sequences, and was sent \d+"),
+    ("forward", scored(lambda rows: rows[:-1]), "in an update: ValueError"),
     ("forward", scored(lambda rows: [{}, *rows[1:]]), "KeyError: 'logprobs'"),
-    ("forward", scored(lambda rows: [told([-1.0]), *rows[1:]]), r"log-probabilities of the shape \[1\] for \d+ tokens"),
-    ("backward", lambda output: None, "in an update: AttributeError"),
-    ("save", lambda answer: SimpleNamespace(path=""), "saved something under '', which is no path"),
-    ("final", lambda answer: SimpleNamespace(path=None), "saved something under None, which is no path"),
+    ("save", lambda answer: None, "AttributeError"),
+    ("final", lambda answer: None, "AttributeError"),
 ]
 
 
@@ -179,11 +162,10 @@ def test_an_answer_that_never_comes_is_waited_for_once(small, cloud: Cloud, monk
     assert not Path(small().output.dir).exists()
 
 
-@pytest.mark.parametrize("spoilt", [[None], [None, "x"]])
-def test_scores_of_a_sampler_are_judged(spoilt, small, cloud: Cloud) -> None:
-    cloud.fault = lambda kind, answer: spoilt if kind == "scores" else answer
-    with pytest.raises(TokenPOError, match=r"the Tinker server at http.* failed in scoring"):
-        train(small(method={"name": "arm"}))
+def test_scores_of_a_sampler_are_one_for_each_token(small, cloud: Cloud) -> None:
+    cloud.fault = lambda kind, answer: [None] if kind == "scores" else answer
+    with pytest.raises(TokenPOError, match=r"gave 0 log-probabilities for a sequence of \d+ tokens"):
+        train(small(method={"name": "adv_reweight"}))
 
 
 def test_a_log_probability_that_is_not_finite_skips_the_batch_or_stops(small, cloud: Cloud, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from ...base.background import background
 from ...base.errors import TokenPOError
 from ...base.text import first_line
@@ -18,18 +16,12 @@ from ...base.text import first_line
 SECONDS = 3600.0  # the longest wait for an answer
 TRIES = 3  # of a request without effect on the server; the client itself has already retried for minutes
 PAUSE = 2.0  # seconds before the second try
-SLACK = 2**11  # rows by which a padded embedding may exceed the tokenizer
-HIGHEST = 0.1  # largest log-probability that rounding can explain
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 
 def value(answer: Any) -> Any:
     """The result of a call that may return a future; since tinker 0.38 calls that create a client do."""
     return answer.result() if hasattr(answer, "result") else answer
-
-
-class Nonsense(TokenPOError):
-    """An answer that a server with this model cannot give."""
 
 
 class Answers:
@@ -52,7 +44,7 @@ class Answers:
         except MemoryError:
             raise
         except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, TokenPOError) and not isinstance(error, Nonsense):
+            if isinstance(error, TokenPOError):
                 raise
             more = f", after {self.again} requests that were made again" if self.again else ""
             raise TokenPOError(
@@ -83,27 +75,12 @@ class Answers:
         return future.result(self.seconds)
 
 
-def require_scores(logprob: Tensor, tokens: int) -> None:
-    """Raises Nonsense for a wrong shape or a value above 0; NaN passes and is checked where it is used."""
-    if logprob.shape != (tokens,):
-        raise Nonsense(f"it gave log-probabilities of the shape {list(logprob.shape)} for {tokens} tokens")
-    if bool((logprob > HIGHEST).any()):
-        raise Nonsense(f"it gave the log-probability {float(logprob.max()):g}, which is above 0")
-
-
-def require_path(path: object) -> str:
-    """The path of saved weights; raises Nonsense if it is not a path."""
-    if not isinstance(path, str) or not path:
-        raise Nonsense(f"it saved something under {path!r:.80}, which is no path")
-    return path
-
-
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer came in time (tinker.seconds)"
     from tinker import TinkerError, __version__
 
-    plain = isinstance(error, (TinkerError, RuntimeError, Nonsense)) and str(error)
+    plain = isinstance(error, (TinkerError, RuntimeError)) and str(error)
     words = f"{'' if plain else f'{type(error).__name__}: '}{first_line(error)}"[:300]
     fits = f" (tinker {__version__} wants that; another client may fit this server)"
     return words + (fits if isinstance(error, AssertionError) else "")

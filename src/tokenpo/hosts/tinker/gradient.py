@@ -15,7 +15,7 @@ from tinker import AdamParams, Datum, ModelInput, TrainingClient
 from torch import Tensor
 
 from ...base.errors import TokenPOError, Unsupported
-from .answers import Answers, Nonsense, require_scores
+from .answers import Answers
 
 Name = Literal["cross_entropy", "importance_sampling"]
 
@@ -56,10 +56,7 @@ def scored(
     data = [datum(one, zero, zero, CROSS_ENTROPY) for one, zero in zip(sequences, zeros, strict=True)]
     answer = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
     with answers.asking(doing):
-        logprobs = [out["logprobs"].to_torch() for out in _outputs(answer, data)]
-        for logprob, zero in zip(logprobs, zeros, strict=True):
-            require_scores(logprob, len(zero))
-    return logprobs
+        return [out["logprobs"].to_torch() for out, _ in zip(answer.loss_fn_outputs, data, strict=True)]
 
 
 def step(
@@ -76,16 +73,7 @@ def step(
     scale = len(sent) if loss.mean else 1
     data = [datum(tokens, logprob, slope * scale, loss) for tokens, logprob, slope in sent]
     asks = [lambda: client.forward_backward(data, loss.name), lambda: client.optim_step(adam)]
-    answer, _ = answers.all(asks, "in an update", tries=1)
-    with answers.asking("in an update"):
-        _outputs(answer, data)
-
-
-def _outputs(answer: Any, data: list[Datum]) -> list[Any]:
-    """The output for each sequence that was sent; raises Nonsense for another number."""
-    if len(answer.loss_fn_outputs) != len(data):
-        raise Nonsense(f"it scored {len(answer.loss_fn_outputs)} sequences, and was sent {len(data)}")
-    return answer.loss_fn_outputs
+    answers.all(asks, "in an update", tries=1)
 
 
 def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) -> Loss:

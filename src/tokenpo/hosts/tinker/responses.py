@@ -6,6 +6,7 @@ start from the weights that sampled. `tinker` is not imported.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,12 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...base.errors import NotFinite, Unsupported, refuse
+from ...base.errors import NotFinite, TokenPOError, Unsupported, refuse
 from ...core.negotiation import missing
 from ...core.objective import Objective
 from ...core.on_policy import HALF_TOLERANCE, RatioCheck
 from ...core.types import OPTIONAL, Rollouts
-from .answers import SLACK, Nonsense, require_scores
 
 if TYPE_CHECKING:
     from tinker import SampledSequence, SampleResponse
@@ -59,14 +59,6 @@ def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
     refuse([None if objective.temperature is None else heat, *missing(objective, provides, ENGINE, REMEDIES)])
 
 
-class Limits(NamedTuple):
-    """Limits of an answer."""
-
-    each: int  # responses per prompt
-    most: int  # tokens per response
-    vocabulary: int  # tokens of the tokenizer
-
-
 class Table(NamedTuple):
     """N responses, padded on the right."""
 
@@ -77,26 +69,23 @@ class Table(NamedTuple):
     finished: Tensor  # [N] bool, whether the response ended by itself
 
 
-def table_of(
-    responses: Sequence[SampleResponse], ends: Collection[int] | None = None, limits: Limits | None = None
-) -> Table:
+def table_of(responses: Sequence[SampleResponse], ends: Collection[int] | None = None) -> Table:
     """N = P·G responses to P prompts, in order.
 
     Args:
         ends: ids of the tokens that can end a response; None does not check that a response holds its end.
 
     Raises:
-        Nonsense: groups of different sizes, or a response that the server cannot have drawn.
+        TokenPOError: groups of different sizes, or a token without a log-probability.
         NotFinite: a log-probability is not finite.
         Unsupported: a response lacks the token that ended it, so the model could not learn to end.
     """
     sizes = {len(response.sequences) for response in responses}
-    if len(sizes) != 1 or 0 in sizes or (limits and limits.each not in sizes):
-        expected = f"{limits.each} were asked for" if limits else "ask for one number, at least 1"
-        raise Nonsense(f"the server returned groups of {sorted(sizes)} responses: {expected}")
+    if len(sizes) != 1 or 0 in sizes:
+        raise TokenPOError(f"the server returned groups of {sorted(sizes)} responses: ask for one number, at least 1")
     rows = [row for response in responses for row in response.sequences]
     for number, row in enumerate(rows):
-        _require_whole(number, row, ends, limits)
+        _require_whole(number, row, ends)
     # At least one column, even if no response has a token.
     token_ids, logprob = (
         pad_sequence([*table, table[0].new_zeros(1)], batch_first=True)[:-1]
@@ -142,17 +131,10 @@ def rollouts(
     )
 
 
-def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | None, limits: Limits | None) -> None:
+def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | None) -> None:
     if row.logprobs is None or len(row.logprobs) != len(row.tokens):
-        raise Nonsense("the server returned a response without a log-probability for each token: take another one")
-    logprob = torch.tensor(row.logprobs, dtype=torch.float32)
-    require_scores(logprob, len(row.tokens))
-    if not torch.isfinite(logprob).all():
+        raise TokenPOError("the server returned a response without a log-probability for each token: take another one")
+    if not all(map(math.isfinite, row.logprobs)):
         raise NotFinite(f"the server returned a log-probability that is not finite in response {number}", number)
-    if limits and len(row.tokens) > limits.most:
-        raise Nonsense(f"it returned a response of {len(row.tokens)} tokens, and was asked for {limits.most} at most")
-    odd = [token for token in row.tokens if not 0 <= token < (limits.vocabulary + SLACK if limits else 2**31)]
-    if odd:
-        raise Nonsense(f"it returned the token {odd[0]}, which its tokenizer does not have")
     if ends is not None and row.stop_reason == "stop" and (not row.tokens or row.tokens[-1] not in ends):
         raise Unsupported(f"{ENGINE} wants responses with the token that ends them: take a server that keeps it")

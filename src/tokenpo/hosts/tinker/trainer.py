@@ -14,7 +14,7 @@ from tinker import AdamParams, TrainingClient
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...base.errors import NotFinite, present
+from ...base.errors import NotFinite, TokenPOError, present
 from ...core.learner import Learner, Step, make_updates
 from ...core.negotiation import warn
 from ...core.objective import Objective
@@ -177,5 +177,10 @@ def score(rollouts: Rollouts, prompts: Prompts, ask: Callable[[list[list[int]]],
 
 def _table(logprobs: Sequence[Tensor], sent: Sequence[tuple[list[int], int]], width: int) -> Tensor:
     """[M, T] of the responses, from the log-probabilities of whole sequences; 0 beyond a response."""
+    for logprob, (tokens, _) in zip(logprobs, sent, strict=True):
+        if len(logprob) != len(tokens) - 1:
+            raise TokenPOError(
+                f"the server gave {len(logprob)} log-probabilities for a sequence of {len(tokens)} tokens: take another"
+            )
     responses = [logprob[start - 1 :] for logprob, (_, start) in zip(logprobs, sent, strict=True)]
     return pad_sequence([*responses, torch.zeros(width)], batch_first=True)[:-1]

@@ -23,9 +23,9 @@ from ....base.text import first_line
 from ....core.learner import Step
 from ....core.seeds import keyed_seed
 from ....core.types import Policy, Rollouts
-from ....hosts.tinker.answers import SERVICE, Answers, require_path, require_scores
+from ....hosts.tinker.answers import SERVICE, Answers, value
 from ....hosts.tinker.gradient import CROSS_ENTROPY, probe
-from ....hosts.tinker.responses import RATIO, Limits, table_of
+from ....hosts.tinker.responses import RATIO, table_of
 from ....hosts.tinker.trainer import Prompts, Trainer, score
 from ....records import Tracer
 from ....records.trace import require_same_tokens
@@ -182,9 +182,7 @@ class Server:
 
     def path(self, ask: Callable[[], Any], doing: str) -> str:
         """Asks the server to save, and returns the path that it reports."""
-        saved = self.answers.one(ask, doing)
-        with self.answers.asking(doing):
-            return require_path(saved.path)
+        return self.answers.one(lambda: value(ask()).path, doing)
 
     def draw(self, split: Split, start: int, count: int, each: int, sampling: Sampling) -> Draw:
         """Responses to `count` problems from position `start` on; each problem has a seed of its own."""
@@ -202,8 +200,7 @@ class Server:
             requests.append(functools.partial(sampler.sample, tinker.ModelInput.from_ints(prompt), each, params))
         responses: list[tinker.SampleResponse] = self.answers.all(requests, "in sampling")
         with self.answers.asking("in sampling"):
-            limits = Limits(each, sampling.max_new_tokens, len(self.vocabulary.tokenizer))
-            table = table_of(responses, self.ends, limits)
+            table = table_of(responses, self.ends)
         heat = torch.ones_like(table.logprob)
         out = Samples(**table._asdict(), entropy=None, temperature=heat, rollout_logprob=table.logprob)
         return verify(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
@@ -224,11 +221,7 @@ class Server:
         """The log-probability of each token except the first of each sequence."""
         sent = [tinker.ModelInput.from_ints(list(one)) for one in sequences]
         requests = [functools.partial(client.compute_logprobs, one) for one in sent]
-        answers = self.answers.all(requests, doing)
-        with self.answers.asking(doing):
-            for one, answer in zip(sequences, answers, strict=True):
-                require_scores(torch.tensor(answer[1:], dtype=torch.float32), len(one) - 1)
-        return [answer[1:] for answer in answers]
+        return [answer[1:] for answer in self.answers.all(requests, doing)]
 
     def reported(self, client: tinker.SamplingClient, rollouts: Rollouts, prompts: list[list[int]]) -> Tensor:
         """[N, T] log-probabilities of the responses by a sampling client."""
