@@ -15,6 +15,7 @@ from own_part import made
 from tokenpo import Batch, Credit, Loss, Objective, Rollouts, Totals
 from tokenpo.core import laws as check
 from tokenpo.core.ops.group import Groups
+from tokenpo.core.ops.masked import mean
 from tokenpo.core.parts import GroupAdvantage, Selection, TokenMean, Unclipped
 from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, Penalty, SurrogateStage, Weight
 from tokenpo.core.trial import Inputs, example
@@ -263,6 +264,10 @@ WRONG = {
     "mean over padding": (
         _weight(lambda self, batch, trust: batch.policy.logprob.exp().mean(1, keepdim=True).expand(batch.mask.shape)),
         {"padding_is_inert"},
+    ),
+    "a mean over the response, undeclared": (
+        _weight(lambda self, batch, trust: mean(batch.policy.logprob.exp(), batch.mask, 1).expand(batch.mask.shape)),
+        {"trajectories_count_once"},
     ),
     "undeclared where present": (_another_value(_opportune), {"needs_are_true"}),
     "declared and not missed": (LateError(), {"needs_are_true"}),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .objective import Objective
 from .parts import Part
+from .trajectories import join_batch
 from .types import Batch, Policy, Totals, Trust
 
 # The verdict if no single part is to blame.
@@ -41,6 +42,15 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
         batch: rows with a non-finite loss or gradient, after `observe`.
         totals: denominators of the optimiser step.
     """
+    batch, join = join_batch(batch)
+    found = _broken(objective, batch, totals)
+    if found is not None and join is not None and join.here is not None and join.there is not None:
+        place = int(join.here[found.row, found.token])
+        found.row, found.token = divmod(min(place, join.there.numel() - 1), join.there.shape[1])
+    return found
+
+
+def _broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
     for gradients, padding in ((False, False), (True, False), (False, True)):
         leaves = {name: x.clone().requires_grad_() for name, x in fields.items()}

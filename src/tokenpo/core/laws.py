@@ -67,6 +67,25 @@ def rows_add_up(objective: Any) -> None:
             same(inputs.evaluate(objective, splits), whole)
 
 
+@law_of_parts
+def trajectories_count_once(objective: Objective) -> None:
+    """Cutting a response into several rows of one `trajectory` changes no loss, gradient or memory."""
+    inputs = fitting(objective, 18)
+    at = torch.rand(inputs.rollouts["mask"].shape, generator=torch.Generator().manual_seed(18)) < 0.3
+    rows, places = inputs.cut(at)
+    whole, cut = inputs.evaluate(objective), rows.evaluate(objective)
+    close(cut.loss.value, whole.loss.value, "rows of a trajectory change the loss")
+    for name in ("gradient", "entropy_gradient", "teacher_gradient"):
+        expected = getattr(whole, name).flatten()[places].where(places >= 0, 0.0)
+        close(getattr(cut, name), expected, f"rows of a trajectory change the {name}")
+    memories = [objective.after(objective.start(), Rollouts.of(x.rollouts)) for x in (inputs, rows)]
+    hold(memories[0] == memories[1], f"rows of a trajectory change the memory: {memories[1]}, not {memories[0]}")
+    if not objective.of_response:
+        alone = rows.evaluate(objective, [slice(i, i + 1) for i in range(len(places))])
+        remedy = "put of_response = True into the class that reads other tokens of the response"
+        same(alone, cut, f"a row of a trajectory alone has another loss: {remedy}")
+
+
 @law
 def padding_is_inert(objective: Any) -> None:
     """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""

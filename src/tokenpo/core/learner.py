@@ -34,7 +34,8 @@ from .ops.ratio import k3
 from .parts import GroupAdvantage
 from .seeds import keyed_generator
 from .statistics import Statistics
-from .types import Credit, Policy, Rollouts, Totals
+from .trajectories import complete
+from .types import Credit, Policy, Rollouts, Totals, copied
 from .update import Update, live
 
 
@@ -99,7 +100,7 @@ class Learner:
         """Phase one without moving the memories on, for batches that are not trained on. Raises as `begin`."""
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
-            prepared = Credit(self._checked(rollouts, credit), prepared.signals)
+            prepared = copied(prepared, advantage=self._checked(rollouts, credit))
         self._require_versions(rollouts)
         rollouts = self.objective.counted(rollouts)
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
@@ -295,9 +296,11 @@ class Step:
         self.reached, self.ended = (kl if kl > self.reached else self.reached), self.ended or ended
 
     def live(self) -> float:
-        """Share of the rows that can have a gradient, of those with a token."""
-        rows = self.rollouts.mask.any(1).sum()
-        return float(live(self.objective, self.rollouts, self.credit).sum() / rows.clamp(min=1))
+        """Share of the responses that can have a gradient, of those with a token."""
+        mask, ids = self.rollouts.mask, self.rollouts.trajectory
+        ids = torch.arange(len(mask), device=mask.device) if ids is None else ids
+        alive = live(self.objective, self.rollouts, self.credit)
+        return len(ids[alive].unique()) / max(len(ids[mask.any(1)].unique()), 1)
 
     def explained_variance(self) -> float:
         """1 − Var(G − V) / Var(G) over the tokens, G the critic's target, V its value before; NaN for a constant G."""
@@ -326,13 +329,15 @@ class Step:
     def plan(self, epochs: int, minibatches: int, by: Literal["groups", "rows"]) -> list[tuple[int, Tensor]]:
         """(pass, rows) of each update, in an order that follows from the seed and the number of the first update."""
         draws = keyed_generator(self.seed, "minibatches", self.first)
-        dealt = deal(self.rollouts.group, epochs, minibatches, by, draws)
+        dealt = deal(self.rollouts.group, epochs, minibatches, by, draws, self.rollouts.trajectory)
         return [(part, rows) for part in range(len(self.objective.split())) for rows in dealt]
 
     def update(self, rows: Tensor, part: int = 0, number: int | None = None) -> Update:
         """One optimiser step on these rows [M]; `part` is the objective's pass, `number` the update's in the run."""
         rows = rows.sort().values
-        rollouts = self.rollouts.rows(rows)
+        rollouts, credit = self.rollouts.rows(rows), self.credit.rows(rows)
+        if rollouts.trajectory is not None and complete(rollouts, credit) is None:
+            raise TokenPOError("an update takes whole trajectories: give all rows of each, and each once")
         return Update(
             objective=self.objective.split()[part],
             totals=Totals.of(rollouts, self.length),
@@ -340,17 +345,22 @@ class Step:
             seed=self.seed,
             rows=rows,
             rollouts=rollouts,
-            credit=self.credit.rows(rows),
+            credit=credit,
         )
 
 
 def deal(
-    group: Tensor, epochs: int, minibatches: int, by: Literal["groups", "rows"], generator: torch.Generator
-) -> list[Tensor]:
-    """Rows of each update, shuffled anew in every epoch; fewer updates if there are fewer groups or rows."""
+    group: Tensor, epochs: int, minibatches: int, by: Literal["groups", "rows"], generator: torch.Generator,
+    trajectory: Tensor | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """Rows of each update, shuffled anew in every epoch; fewer updates if there are fewer groups or rows.
+
+    The rows of a trajectory are dealt as one row is.
+    """
     plan: list[Tensor] = []
     group, device = group.cpu(), group.device  # read from the device once
-    unit = choose("by", by, {"groups": group, "rows": torch.arange(len(group))})
+    rows = torch.arange(len(group)) if trajectory is None else trajectory.cpu()
+    unit = choose("by", by, {"groups": group, "rows": rows})
     for _ in range(epochs):
         units = torch.unique(unit)
         units = units[torch.randperm(len(units), generator=generator)]

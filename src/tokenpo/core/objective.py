@@ -25,6 +25,7 @@ from .parts.correction import Rejection, RolloutCorrection
 from .parts.part import Aggregate, CreditStage, Penalty, Selection, Shaping, SurrogateStage, Weight, check_parts, walk
 from .parts.surrogate import Region
 from .parts.teacher import TeacherDivergence
+from .trajectories import apart, join, join_batch
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust, absent, copied
 
 _POLICY_FIELDS = frozenset(facts_of(Policy))
@@ -110,6 +111,11 @@ class Objective:
         """Parts that weight tokens by their ratio to the policy that sampled; not regions, which weight nothing."""
         return tuple(p for p in walk((self.surrogate, self.weights), outside=(Region,)) if p.corrects_rollout)
 
+    @functools.cached_property
+    def of_response(self) -> tuple[Part, ...]:
+        """Parts that, in phase two, read a whole response or trajectory."""
+        return tuple(part for part in self._parts if part.of_response)
+
     @property
     def draws(self) -> bool:
         """Whether `observe` chooses tokens at random."""
@@ -150,7 +156,7 @@ class Objective:
 
     def after(self, state: State, rollouts: Rollouts) -> State:
         """The memories' numbers after all that was sampled for a batch; to be called once, after `prepare`."""
-        rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
+        rollouts = self._facts(join(rollouts)[0], frozenset().union(*(m.reads for m in self.memories)))
         return {m: self.call("memory", m, state[m], rollouts, method="after") for m in self.memories}
 
     @torch.no_grad()
@@ -161,6 +167,10 @@ class Objective:
             rollouts: whole groups; MissingInput if they lack an input that this objective needs.
             state: the memories' numbers, from `start` or `after`; None is `start`.
         """
+        whole, places = join(rollouts)
+        if places is not None:
+            credit = self.prepare(whole, state)
+            return copied(apart(credit, places), length=self.counted(whole).mask.sum(1)[places.of])
         rollouts = self._facts(rollouts, self.needs - _POLICY_FIELDS)
         state = self.start() if state is None else state
         mask, zero = rollouts.mask, torch.zeros_like(rollouts.reward)
@@ -184,7 +194,9 @@ class Objective:
         """The rollouts for phase two and its `Totals`, without the tokens of a `Rejection` that `leaves`."""
         for part in self._parts:
             if isinstance(part, Rejection) and part.leaves:
-                rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs - _POLICY_FIELDS)))
+                whole, places = join(rollouts)
+                kept = part.counted(self._facts(whole, self.needs - _POLICY_FIELDS))
+                rollouts = rollouts.under(kept if places is None else places.apart(kept))
         return rollouts
 
     @torch.no_grad()
@@ -195,6 +207,12 @@ class Objective:
         """
         if self.scope == "row":
             return batch
+        whole, places = join_batch(batch)
+        if places is not None:
+            credit = apart(self.observe(whole, generator).credit, places)
+            return copied(batch, credit=copied(credit, length=batch.credit.length))
+        if batch.credit.length is not None:
+            raise TokenPOError(f"{self.name}: a row of a trajectory is missing: observe the whole step")
         restricted = self.restricted(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
@@ -231,9 +249,18 @@ class Objective:
 
         Raises:
             MissingInput: an input that this objective needs is absent.
-            TokenPOError: the batch is a part of a step and lacks the statistics of the whole, or a term is unknown.
+            TokenPOError: the batch is a part of a step and lacks the statistics of the whole, or lacks a row of a
+                trajectory that a part reads whole; or a term is unknown.
         """
-        return self.evaluated(self.observed(self.restricted(batch), totals), totals, terms)
+        whole, places = join_batch(batch)
+        if whole.credit.length is not None and self.of_response:
+            reader = type(self.of_response[0]).__name__
+            raise TokenPOError(
+                f"{self.name}: {reader} reads whole trajectories, and a row of one is missing: give all rows of a "
+                "trajectory to one loss, as Update.pieces does"
+            )
+        loss = self.evaluated(self.observed(self.restricted(whole), totals), totals, terms)
+        return loss if places is None else Loss(loss.value, apart(loss.terms, places))
 
     def value_loss(self, rollouts: Rollouts, credit: Credit, value: Tensor, totals: Totals) -> Loss:
         """The critic's loss on any rows of an optimiser step, a mean over its tokens; losses of disjoint rows add up.
@@ -282,7 +309,10 @@ class Objective:
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         mask, aggregate, (n, t) = batch.mask, self.aggregate, batch.mask.shape
         share = () if aggregate.share is None else (batch.signal(aggregate.share),)
-        coefficient = self.call("aggregate", aggregate, mask, totals, *share)
+        # Rows of a trajectory whose other rows are elsewhere: an aggregate counts the tokens of all.
+        length = batch.credit.length
+        counted = mask if length is None else masked.inside(length)
+        coefficient = self.call("aggregate", aggregate, counted, totals, *share)
         if not isinstance(coefficient, float | int):
             # A tensor is converted to the loss's dtype before the product, not after it.
             coefficient = self._shaped("aggregate", aggregate, coefficient, (), (n, 1), (n, t)).to(dtype)

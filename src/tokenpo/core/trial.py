@@ -49,6 +49,27 @@ class Inputs:
         """The rollouts, checked, and the policy, which `Batch` will check."""
         return Rollouts.of(self.rollouts), Policy(**self.policy)
 
+    def cut(self, at: Tensor) -> tuple[Inputs, Tensor]:
+        """Each row as a trajectory of several rows, cut before the tokens where `at` [N, T] is true; empty rows too.
+
+        Also returns [M, T] int, the place of each token in the flattened whole rows, −1 for none.
+        """
+        (n, t) = at.shape
+        piece, places = at.cumsum(1), torch.arange(n * t).view(n, t)
+        order = [(k, row) for k in range(int(piece.max()) + 2) for row in range(n)]  # piece by piece
+        index = torch.full((len(order), t), -1)
+        for new, (k, row) in enumerate(order):
+            chosen = places[row][(piece[row] == k) & self.rollouts["mask"][row]]
+            index[new, : len(chosen)] = chosen
+        row = torch.tensor([row for _, row in order])
+
+        def rows(x: Tensor) -> Tensor:
+            if x.shape != at.shape:
+                return x[row]
+            return torch.where(index >= 0, x.flatten()[index], x.new_full((), 0))
+
+        return self.map(rows).replace(trajectory=(row * 7919 + 13) % 101), index
+
     def evaluate(self, objective: Any, splits: Sequence[Any] = (slice(None),), **known: Any) -> Evaluation:
         """`evaluate` on these inputs."""
         return evaluate(objective, *self.values(), splits, **known)
@@ -95,7 +116,7 @@ def example(
     rewards[2, 1] = torch.nan
     rollouts |= {"turn": turn, "anchor": state.gather(1, turn), "rewards": rewards}
     for name, fact in facts_of(Rollouts).items():
-        if name not in rollouts:
+        if name not in rollouts and name != "trajectory":
             rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
     rollouts["version"] = torch.randint(0, 2, (n,), generator=g)[:, None].expand(n, length)
     policy["teacher_divergence"] = drawn("teacher_divergence")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from .facts import (
     given,
     optional,
 )
+from .ops.trajectory import Join
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +164,12 @@ class Rollouts(Fields):
         scale=0.5,
         more="from the critic before the update; a method that reads it also defines the critic's loss",
     )
+    trajectory: Tensor | None = optional(
+        "the sampled trajectory that the row is a part of",
+        COUNT,
+        shape="[N]",
+        more="rows of one trajectory stand in their order and count once; without it each row is one",
+    )
     kept_ids: Tensor | None = None
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -171,7 +178,7 @@ class Rollouts(Fields):
         check.mask(self.mask)
         for name, fact in facts_of(Rollouts).items():
             x = getattr(self, name)
-            if x is not None or name not in OPTIONAL:
+            if x is not None or name in REQUIRED:
                 object.__setattr__(self, name, check.fact(x, name, fact, self.mask))
         extra = {
             name: check.fact(x, name, choose("Rollouts.extra", name, EXTRA), self.mask)
@@ -180,6 +187,23 @@ class Rollouts(Fields):
         object.__setattr__(self, "extra", extra)
         if self.kept_ids is not None:
             check.kept_ids(self.kept_ids, self.token_ids, self.mask)
+        if self.trajectory is not None:
+            self._check_trajectories(self.trajectory)
+
+    def _check_trajectories(self, trajectory: Tensor) -> None:
+        """What a response has once must be equal in all rows of a trajectory; its turns ascend from row to row."""
+        join = Join.by(trajectory, self.mask)
+        for name, x in self.known().items():
+            if not by_token(name) and (apart := ~x.isclose(x[join.first][join.of], 0, 0, equal_nan=True)).any():
+                row = int(apart.reshape(len(x), -1).any(1).nonzero()[0])
+                raise TokenPOError(
+                    f"Rollouts.{name} differs in rows {int(join.first[join.of[row]])} and {row} of trajectory "
+                    f"{int(trajectory[row])}: give all rows of a trajectory its {name}"
+                )
+            if name in FACTS and FACTS[name].ascending:
+                Boundary("Joined trajectories: Rollouts").fact(
+                    join.tokens(x), name, FACTS[name], join.tokens(self.mask)
+                )
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -230,7 +254,8 @@ FACTS: Mapping[str, Fact] = ChainMap(dict(facts_of(Rollouts)), dict(facts_of(Pol
 # The fields that an objective may name in `needs`.
 OPTIONAL = frozenset(
     name for owner in (Rollouts, Policy) for name in facts_of(owner) if owner.__dataclass_fields__[name].default is None
-)
+) - {"trajectory"}
+REQUIRED = frozenset(facts_of(Rollouts)) - OPTIONAL - {"trajectory"}
 TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that come from a teacher
 
 
@@ -241,10 +266,12 @@ class Credit:
     Args:
         advantage: [N, T], 0 where the mask is false.
         signals: signal -> its [N, T] tensor.
+        length: [N] tokens of the row's whole trajectory; None without `Rollouts.trajectory`.
     """
 
     advantage: Tensor
     signals: Mapping[Any, Tensor] = field(default_factory=dict)
+    length: Tensor | None = None
 
     def rows(self, index: Any) -> Credit:
         """The rows at `index`, signals included."""
@@ -254,7 +281,10 @@ class Credit:
     def joined(credits: Sequence[Credit]) -> Credit:
         """The rows of several credits, concatenated."""
         signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
-        return Credit(torch.cat([credit.advantage for credit in credits]), signals)
+        lengths = [credit.length for credit in credits if credit.length is not None]
+        return Credit(
+            torch.cat([credit.advantage for credit in credits]), signals, torch.cat(lengths) if lengths else None
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +340,7 @@ class Batch:
 
     def with_signal(self, key: Any, value: Tensor) -> Batch:
         """A copy of the batch with one more signal in its credit."""
-        return copied(self, credit=Credit(self.credit.advantage, {**self.credit.signals, key: value}))
+        return copied(self, credit=copied(self.credit, signals={**self.credit.signals, key: value}))
 
     def rows(self, index: Any) -> Batch:
         """The rows (whole responses) at `index`, as in `Rollouts.rows`."""
@@ -358,6 +388,9 @@ class Totals:
                 which changes from step to step.
         """
         per_row = rollouts.mask.sum(1)
+        if rollouts.trajectory is not None:
+            place = torch.unique(rollouts.trajectory, return_inverse=True)[1]
+            per_row = torch.zeros_like(per_row).index_add_(0, place, per_row)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
         return Totals(tokens, sequences, longest if length is None else length)
 
@@ -386,14 +419,24 @@ def absent(name: str, prefix: str) -> TokenPOError:
 
 
 def _sliced(value: Any, index: Any) -> Any:
-    """The value with every tensor indexed by rows, also inside the values and mappings that it holds."""
-    if value is None or (isinstance(index, slice) and index == slice(None)):
-        return value
+    """The value with every tensor indexed by rows."""
+    return value if isinstance(index, slice) and index == slice(None) else changed(value, lambda name, x: x[index])
+
+
+def by_token(name: Any) -> bool:
+    """Whether a tensor of this name has a number for each token, rather than one for the row."""
+    return name not in FACTS or FACTS[name].shape == "[N, T]"
+
+
+def changed(value: Any, change: Callable[[Any, Tensor], Tensor | None], name: Any = None) -> Any:
+    """The value with `change(name, tensor)` in place of every tensor, also inside the values and mappings it holds."""
+    if value is None:
+        return None
     if isinstance(value, Tensor):
-        return value[index]
+        return change(name, value)
     if isinstance(value, Mapping):
-        return {key: _sliced(x, index) for key, x in value.items()}
-    return copied(value, **_sliced(vars(value), index))
+        return {key: changed(x, change, key) for key, x in value.items()}
+    return copied(value, **changed(vars(value), change))
 
 
 def copied(value: Any, /, **changes: Any) -> Any:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def live(objective: Objective, rollouts: Rollouts, credit: Credit) -> Tensor:
-    """[N] bool, the rows that can have a gradient."""
-    if objective.follows_advantage:
-        return ((credit.advantage != 0) & rollouts.mask).any(1)
-    return rollouts.mask.any(1)
+    """[N] bool, the rows that can have a gradient, with the other rows of their trajectories."""
+    alive = rollouts.mask & (credit.advantage != 0) if objective.follows_advantage else rollouts.mask
+    if rollouts.trajectory is None:
+        return alive.any(1)
+    return torch.isin(rollouts.trajectory, rollouts.trajectory[alive.any(1)])
 
 
 @dataclass(eq=False)
@@ -72,9 +73,20 @@ class Update:
         return self.rows[live(self.objective, self.rollouts, self.credit)]
 
     def pieces(self, size: int) -> Iterator[Tensor]:
-        """The live rows in micro-batches of at most `size`."""
+        """The live rows in micro-batches of at most `size`; of more for a trajectory that the objective reads whole."""
         live = self.live()
-        return (piece for piece in live.split(size) if len(piece))
+        if self.rollouts.trajectory is None or not self.objective.of_response:
+            yield from (piece for piece in live.split(size) if len(piece))
+            return
+        trajectory = self.of(live)[0].need("trajectory")
+        piece = live[:0]
+        for one in trajectory.unique():
+            rows = live[trajectory == one]
+            if len(piece) and len(piece) + len(rows) > size:
+                yield piece
+                piece = live[:0]
+            piece = torch.cat([piece, rows])
+        yield from (piece,) if len(piece) else ()
 
     def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
         """The batch and the loss of any rows of the update, which add up; adds them to its statistics.

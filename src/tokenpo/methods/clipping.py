@@ -255,6 +255,7 @@ Safety = Annotated[AboveZero, "ratio of a wrong token above which its weight is 
 class FutureWeight(BatchWeight):
     """exp of the discounted sum of the log-ratios from a token on, bounded; ratios above `dual` count in no sum."""
 
+    of_response = True
     idle_on_policy = True
     decay: Decay
     least: Least

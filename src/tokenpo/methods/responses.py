@@ -35,6 +35,7 @@ from .paper import TRL, Paper
 class GeometricMean(SurrogateStage):
     """s_i A with token log-ratios clipped to [−low, high] on the side of the advantage before they are averaged."""
 
+    of_response = True
     own_slope = True
     low: Limit
     high: Limit
@@ -113,6 +114,7 @@ class SoftWeight(SurrogateStage):
     `inside`: weights of tokens that W is multiplied by, their logarithms bounded to [log 1e-8, 20].
     """
 
+    of_response = True
     own_slope = True
     positive: Gamma
     negative: Gamma
@@ -174,6 +176,7 @@ class EvenShare(Part):
 class EntropyShare(Part):
     """Its share [N, T] without gradient: H_old over its maximum in the response; 1/2 if that maximum is 0."""
 
+    of_response = True
     reads = {"old_entropy"}
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -185,6 +188,7 @@ class EntropyShare(Part):
 class Mixture(SurrogateStage):
     """The token ratio r and the response's ratio s in one objective; `share` is the share of r."""
 
+    of_response = True
     own_slope = True
     token: FixedBounds
     sequence: FixedBounds

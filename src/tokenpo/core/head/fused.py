@@ -214,8 +214,8 @@ class Work:
 
     def _plan(self) -> Iterator[tuple[slice, slice]]:
         """(rows, tokens) of whole responses that together fit a chunk; a response that is longer comes alone."""
-        if self.fits:
-            # No need to wait for the device to count tokens.
+        if self.fits or (self.rollouts.trajectory is not None and self.objective.of_response):
+            # No need to wait for the device to count tokens. A trajectory that is read whole is not cut.
             yield slice(None), slice(0, len(self.hidden))
             return
         row = start = end = 0

@@ -48,6 +48,10 @@ class RolloutCorrection(BatchWeight):
         if self.geometric and not self.sequence:
             raise TokenPOError("RolloutCorrection: a geometric mean is that of a response: set sequence=True with it")
 
+    @property
+    def of_response(self) -> bool:
+        return self.sequence
+
     def of_batch(self, batch: Batch) -> Tensor:
         ours = batch.policy.logprob.detach() if self.current else batch.rollouts.old_logprob
         return self.of(log_ratio(ours, batch.need("rollout_logprob")), batch.mask)
@@ -100,6 +104,8 @@ class EachToken(Level):
 class Total(Level):
     """Judges a response by the sum over its tokens; for log ρ this is the log-likelihood ratio of the response."""
 
+    of_response = True
+
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
         return masked.keep(x, mask).sum(1, keepdim=True).expand_as(x)
 
@@ -107,12 +113,16 @@ class Total(Level):
 class Mean(Level):
     """Judges a response by the mean over its tokens; for log ρ this is the log of the ratios' geometric mean."""
 
+    of_response = True
+
     def of(self, x: Tensor, mask: Tensor) -> Tensor:
         return masked.mean(x, mask, dim=1).expand_as(x)
 
 
 class Every(Level):
     """Keeps a response only if every one of its tokens is inside the bounds."""
+
+    of_response = True
 
     def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
         return (inside | ~mask).all(1, keepdim=True).expand_as(inside)
@@ -239,6 +249,7 @@ class Strayed(Selection):
         sampler: take lp_b from the sampling engine rather than from the old policy.
     """
 
+    of_response = True
     delta: AboveZero
     sampler: bool = False
 

@@ -79,6 +79,7 @@ class HighInResponse(Selection):
         current: use the current policy's entropies in place of the old policy's.
     """
 
+    of_response = True
     quantile: Share
     current: bool = False
 

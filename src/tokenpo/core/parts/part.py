@@ -27,7 +27,7 @@ from ..types import EXTRA, Batch, Rollouts, Totals, Trust
 
 # Attributes that a part declares: the type of each, and the type's text in messages.
 _FLAGS = """idle_on_policy assumes_on_policy corrects_rollout entropy_gradient follows_advantage draws across_groups
-    own_slope""".split()
+    own_slope of_response""".split()
 _DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 
@@ -44,6 +44,7 @@ class Part:
         assumes_on_policy: the gradient is biased unless the current policy sampled the rollouts.
         corrects_rollout: the part weights a token by its ratio to the policy that sampled it.
         entropy_gradient: the part sends a gradient through `Policy.entropy`; engines then keep its graph.
+        of_response: in phase two, a token's number depends on other tokens of its response.
     """
 
     # Typed Any, so that a subclass may use properties; unannotated, as an annotation would make them fields.
@@ -52,6 +53,7 @@ class Part:
     assumes_on_policy = cast(Any, False)
     corrects_rollout = cast(Any, False)
     entropy_gradient = cast(Any, False)
+    of_response = cast(Any, False)
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)

@@ -48,12 +48,16 @@ class RolloutRatio(Ratio):
 class GeometricSequence(Ratio):
     """s_i = exp(mean_t log r_t). GSPO (2507.18071, eq. 7)."""
 
+    of_response = True
+
     def __call__(self, batch: Batch) -> Tensor:
         return ratio.geometric(self.log(batch), batch.mask)
 
 
 class GeometricToken(Ratio):
     """sg[s_i] · exp(lp − sg[lp]): the sequence ratio's value with a gradient per token. GSPO-token (2507.18071)."""
+
+    of_response = True
 
     def __call__(self, batch: Batch) -> Tensor:
         lp = batch.policy.logprob
@@ -63,12 +67,16 @@ class GeometricToken(Ratio):
 class ArithmeticSequence(Ratio):
     """w_i = mean_t r_t. GRPO-S (2508.04349)."""
 
+    of_response = True
+
     def __call__(self, batch: Batch) -> Tensor:
         return masked.mean(self.log(batch).exp(), batch.mask, dim=1).expand_as(batch.mask)
 
 
 class ProductSequence(Ratio):
     """W_i = Π_t r_t, the likelihood ratio of the whole response; its logarithm is bounded to ±20."""
+
+    of_response = True
 
     def __call__(self, batch: Batch) -> Tensor:
         return ratio.log_product(self.log(batch), batch.mask).exp()

@@ -103,6 +103,7 @@ class NormalisedWeight(BatchWeight):
 class RowNormalised(BatchWeight):
     """A weight divided by its mean over the response. With weights 0 and 1, that is a mean over the kept tokens."""
 
+    of_response = True
     weight: BatchWeight
 
     def of_batch(self, batch: Batch) -> Tensor:
