@@ -106,7 +106,7 @@ def origin(name: str) -> str:
     lines = [
         f"*Paper*: {plain(source.title)}, {linked(source.reference)}",
         f"*Formula*: [{source.provenance}](README.md#provenance)" + (f", {read}" if read else "") + note,
-        f"*Needs*: {needs(objective)}",
+        *([f"*Needs*: {needs(objective)}"] if objective.needs else []),
         *(
             ["*Sampler*: has to apply `temperature`, which differs from token to token"]
             if objective.temperature
@@ -122,7 +122,7 @@ def origin(name: str) -> str:
             if (idle := objective.idle_on_policy)
             else []
         ),
-        f"*Code*: [`{path}`](../../src/tokenpo/{path}), [its oracle and tests](../../tests/methods)",
+        f"*Code*: [`{path}`](../../src/tokenpo/{path})",
     ]
     return "\n".join(f"- {line}" for line in lines)
 
