@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,8 +26,7 @@ from ..core.types import FACTS, Batch, Credit, Policy, Rollouts, Totals
 
 ROWS, TOKENS, GROUP = 256, 16, 8
 MEAN_ENTROPY = 0.5  # nats
-# For a method that chooses tokens at random, c is the mean over this number of copies of the response.
-COPIES = 64
+COPIES = 64  # of the response, for a method that chooses tokens at random
 
 Numbers = Tensor | Sequence[float]
 
@@ -45,18 +43,15 @@ def entropy_at(quantile: float) -> float:
 
 
 def coefficients(
-    objective: Any, ratio: Numbers, advantage: Numbers, *, old_prob: float = 0.1,
-    entropy: float | Numbers | None = None, old_entropy: float | Numbers | None = None,
+    objective: Any, ratio: Numbers, advantage: Numbers, *, old_prob: float = 0.1, entropy: float | None = None,
+    old_entropy: float | None = None,
 ) -> Tensor:  # fmt: skip
     """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
 
-    The token is the only one of its response, so the response's ratio is the token's. Entropies of shape [E] make it a
-    response of E tokens with the same ratio and advantage, for methods that take a quantile over the response; the
-    result is [E, K, R], one table per token. With scope "batch" the E tokens are in the same step.
-
-    As the advantage is an argument, methods that differ only in credit have the same c. Rollout and reference policy
-    equal the old one, temperatures are 1, memories are empty, the token's influence is 1 and its companions' is 0, and
-    the response counts as right if A > 0.
+    The token is the only one of its response, so the response's ratio is the token's. As the advantage is an argument,
+    methods that differ only in credit have the same c. Rollout and reference policy equal the old one, temperatures are
+    1, memories are empty, the token's influence is 1 and its companions' is 0, and the response counts as right if
+    A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
@@ -75,80 +70,64 @@ def coefficients(
             [ 0.0000, -1.0000, -1.5000]], dtype=torch.float64)
     """
     ratio, advantage = _axis("ratio", ratio), _axis("advantage", advantage)
+    old_entropy = entropy_at(0.5) if old_entropy is None else old_entropy
+    entropy = old_entropy if entropy is None else entropy
     if not 0 < old_prob <= 1:
         raise TokenPOError(f"coefficients: old_prob = {old_prob} must lie in (0, 1]")
     if not (ratio > 0).all() or float(ratio.max()) * old_prob > 1 + 1e-12:
         raise TokenPOError(f"coefficients: ratios must lie in (0, {1 / old_prob:g}], or p = ratio · old_prob exceeds 1")
-    old_entropy = entropy_at(0.5) if old_entropy is None else old_entropy
-    old, now = (_entropies(x) for x in (old_entropy, old_entropy if entropy is None else entropy))
-    if old.dim() and now.dim() and len(old) != len(now):
-        raise TokenPOError(f"coefficients: entropy has {len(now)} tokens, old_entropy {len(old)}: give the same number")
-    response = max(old, now, key=Tensor.dim)
-    step = _Step.of(objective, math.log(old_prob), now.expand_as(response), old.expand_as(response))
-    logprob = (math.log(old_prob) + ratio.log()).clamp(max=0.0)
-    table = torch.stack([step.coefficients(a, logprob) for a in advantage])
-    return table.permute(2, 0, 1) if response.dim() else table[..., 0]
+    if not (0 <= entropy < math.inf and 0 <= old_entropy < math.inf):
+        raise TokenPOError(f"coefficients: entropies must be finite and >= 0, got {entropy:g} and {old_entropy:g} nats")
+    # A random choice of tokens is averaged over copies of the response.
+    copies = COPIES if getattr(objective, "draws", False) else 1
+    rollouts, policy = _step(objective, copies, math.log(old_prob), entropy, old_entropy)
+    own, logprob = torch.arange(copies), (math.log(old_prob) + ratio.log()).clamp(max=0.0)
+    policies = [dataclasses.replace(policy, logprob=policy.logprob.index_fill(0, own, lp)) for lp in logprob]
+    table = []
+    for a in advantage:
+        reward = rollouts.reward.index_fill(0, own, float(a > 0))
+        facts = dataclasses.replace(rollouts, reward=reward)
+        credit = objective.prepare(facts)
+        given = torch.where(facts.mask[:copies], a, 0.0)
+        credit = dataclasses.replace(credit, advantage=torch.cat([given, credit.advantage[copies:]]))
+        found = differentiated(objective, facts, credit, policies, own, Totals.of(facts))
+        # A token that the aggregation leaves out has coefficient 0.
+        coefficient = found.loss.terms["coefficient"]
+        c = torch.where(coefficient == 0, 0.0, -found.gradient / coefficient)[:, 0]
+        table.append(c.view(len(logprob), copies).mean(1))
+    return torch.stack(table)
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """One optimiser step: the response in the first `copies` rows and `tokens` columns, then its companions."""
+def _step(
+    objective: Any, copies: int, old_logprob: float, entropy: float, old_entropy: float
+) -> tuple[Rollouts, Policy]:
+    """One optimiser step: `copies` responses of one token, then companions; fields not designed here are neutral."""
+    shape = (copies + ROWS, TOKENS)
 
-    objective: Any
-    rollouts: Rollouts
-    policy: Policy
-    copies: int
-    tokens: int
+    def table(own: float, others: Tensor | float) -> Tensor:
+        x = torch.zeros(shape, dtype=torch.float64)
+        x[:copies, :1], x[copies:] = own, others
+        return x
 
-    @staticmethod
-    def of(objective: Any, old_logprob: float, entropy: Tensor, old_entropy: Tensor) -> _Step:
-        """The step with exactly the fields that the objective needs; fields that are not designed here are neutral."""
-        copies, tokens = COPIES if getattr(objective, "draws", False) else 1, max(entropy.numel(), 1)
-        shape = (copies + ROWS, max(TOKENS, tokens))
-
-        def table(own: Tensor | float, others: Tensor | float) -> Tensor:
-            x = torch.zeros(shape, dtype=torch.float64)
-            x[:copies, :tokens], x[copies:, :TOKENS] = own, others
-            return x
-
-        # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
-        ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
-        spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
-        old = table(old_logprob, -spread)
-        row = torch.arange(shape[0])
-        right = (row % 2).double()  # right and wrong responses alternate, so that every group has both
-        # With an influence of 0 everywhere, a threshold on it would drop every token.
-        known = {
-            "mask": table(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
-            "old_entropy": table(old_entropy, spread), "entropy": table(entropy, spread), "prompt_logprob": old[:, 0],
-            "token_ids": torch.arange(old.numel()).view(shape), "influence": table(1.0, 0.0),
-            "rewards": right[:, None].expand(-1, columns_of(objective, 1)),
-        }  # fmt: skip
-        for name in FACTS.keys() - known.keys():
-            neutral = FACTS[name].neutral
-            like = old[:, 0] if FACTS[name].shape == "[N]" else old
-            x = known[neutral] if isinstance(neutral, str) else torch.full_like(like, neutral)
-            known[name] = x.long() if FACTS[name].kind.whole else x
-        rollouts, policy = Rollouts.of(known, objective.needs), Policy.of(known, objective.needs)
-        return _Step(objective, rollouts, policy, copies, tokens)
-
-    def coefficients(self, advantage: Tensor, logprob: Tensor) -> Tensor:
-        """c [R, E] for one advantage [] and each current log-probability [R] of the response's tokens."""
-        reward = self.rollouts.reward.clone()
-        reward[: self.copies] = (advantage > 0).double()
-        rollouts = dataclasses.replace(self.rollouts, reward=reward)
-        credit = self.objective.prepare(rollouts)
-        advantages = credit.advantage.clone()
-        advantages[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
-        credit = dataclasses.replace(credit, advantage=advantages)
-        own = torch.arange(self.copies)
-        moved = [self.policy.logprob.index_fill(0, own, lp) for lp in logprob]
-        policies = [dataclasses.replace(self.policy, logprob=lp) for lp in moved]
-        step = differentiated(self.objective, rollouts, credit, policies, own, Totals.of(rollouts))
-        coefficient = step.loss.terms["coefficient"]
-        # Padding, and tokens that the aggregation leaves out, have coefficient 0.
-        c = torch.where(coefficient == 0, 0.0, -step.gradient / coefficient)[:, : self.tokens]
-        return c.reshape(len(logprob), self.copies, self.tokens).mean(1)
+    # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
+    ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
+    spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
+    old = table(old_logprob, -spread)
+    row = torch.arange(shape[0])
+    right = (row % 2).double()  # right and wrong responses alternate, so that every group has both
+    # With an influence of 0 everywhere, a threshold on it would drop every token.
+    known = {
+        "mask": table(1.0, 1.0).bool(), "reward": right, "group": row // GROUP, "old_logprob": old, "logprob": old,
+        "old_entropy": table(old_entropy, spread), "entropy": table(entropy, spread), "prompt_logprob": old[:, 0],
+        "token_ids": torch.arange(old.numel()).view(shape), "influence": table(1.0, 0.0),
+        "rewards": right[:, None].expand(-1, columns_of(objective, 1)),
+    }  # fmt: skip
+    for name in FACTS.keys() - known.keys():
+        neutral = FACTS[name].neutral
+        like = old[:, 0] if FACTS[name].shape == "[N]" else old
+        x = known[neutral] if isinstance(neutral, str) else torch.full_like(like, neutral)
+        known[name] = x.long() if FACTS[name].kind.whole else x
+    return Rollouts.of(known, objective.needs), Policy.of(known, objective.needs)
 
 
 def differentiated(
@@ -171,11 +150,4 @@ def _axis(name: str, values: Numbers) -> Tensor:
     x = torch.as_tensor(values, dtype=torch.float64).detach()
     if x.dim() != 1 or not x.numel() or not torch.isfinite(x).all():
         raise TokenPOError(f"coefficients: {name} must be a flat list of finite numbers, got shape {list(x.shape)}")
-    return x
-
-
-def _entropies(values: float | Numbers) -> Tensor:
-    x = torch.as_tensor(values, dtype=torch.float64).detach()
-    if x.dim() > 1 or not x.numel() or not (torch.isfinite(x) & (x >= 0)).all():
-        raise TokenPOError("coefficients: entropies must be finite and >= 0, one number or a flat list of them, nats")
     return x

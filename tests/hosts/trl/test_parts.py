@@ -15,34 +15,20 @@ from trl import TrlParser  # pyright: ignore
 from trl.generation import vllm_generation as home  # pyright: ignore
 
 import tokenpo
-from run_views import lines
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
 from tokenpo.core.request_temperature import PROCESSOR
-from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, check_import
+from tokenpo.hosts.trl import TokenPOConfig, check_import
 from tokenpo.hosts.trl.objective import chosen, with_reference
 from tokenpo.hosts.trl.records import judging
-from tokenpo.hosts.trl.rollout_batch import stacked
 from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw, with_vllm
-from tokenpo.hosts.trl.updates import Cycle
-from trl_support.small import LORA, config, dropped, even, heard, prompts
+from trl_support.small import config, heard
 
 args = functools.partial(config, Path("unused"))
 
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
     return chosen(args(**given), requested)
-
-
-def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
-    """Six chunks, four to a step, taken twice: steps of chunks 0-3, then 4, 5, 0, 1, then 2-5. Passes follow each other
-    over the whole rollout batch."""
-    cycle = Cycle(4, 6, 2)
-    assert (cycle.micro_steps, cycle.updates) == (12, 3)
-    assert [cycle.chunks_of(k) for k in range(3)] == [[0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5]]
-    assert [cycle.place(m) for m in (0, 3, 4, 11, 12, 17)] == [(0, 0), (0, 3), (1, 0), (2, 3), (0, 0), (1, 1)]
-    two = Cycle(2, 4, 4, passes=2)
-    assert [two.pass_of(k) for k in range(two.updates)] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,18 +113,6 @@ def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, 
     torch.testing.assert_close(heats, [expected])
 
 
-def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
-    """Prompts on the left, responses on the right, rewards not at all."""
-    one = {"out_prompt_ids": [[1, 2]], "mask": [[True]], "rewards": [[0.5, 1.0]]}
-    other = {"out_prompt_ids": [[3]], "mask": [[True, True]], "rewards": [[2.0, 0.0]]}
-    found = stacked([{name: torch.tensor(x) for name, x in part.items()} for part in (one, other)])
-    assert {name: x.tolist() for name, x in found.items()} == {
-        "out_prompt_ids": [[1, 2], [0, 3]],
-        "mask": [[True, False], [True, True]],
-        "rewards": [[0.5, 1.0], [2.0, 0.0]],
-    }
-
-
 def test_trls_parser_reads_the_settings() -> None:
     line = ["--output_dir", "unused", "--use_cpu", "true", "--bf16", "false", "--method", "dapo", "--trace_every", "2"]
     line += ["--method_options", '{"high": 0.3, "dual": null}']
@@ -209,18 +183,6 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
 def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: type, sentence: str) -> None:
     with pytest.raises(error, match=re.escape(sentence)):
         objective(requested, **given)
-
-
-def test_a_larger_ratio_tolerance_lets_two_passes_differ(model_dir: Path, tmp_path: Path) -> None:
-    """That attention's dropout is refused at the usual one is in test_refusals.py."""
-    dropped(model_dir, tmp_path, ratio_tolerance=50.0)
-    assert [line["update"] for line in lines(tmp_path / "tokenpo")] == [1, 2]
-
-
-def test_disable_dropout_lets_an_adapter_with_dropout_train(model_dir: Path, tmp_path: Path) -> None:
-    """That it is refused otherwise is in test_refusals.py: at first no ratio shows it, because LoRA's B is 0."""
-    given = {"train_dataset": prompts(), "peft_config": LORA}
-    TokenPOTrainer(str(model_dir), even, config(tmp_path, disable_dropout=True), **given)
 
 
 BINARY, GRADED = [0.0, 1.0, math.nan], [0.1, 1.0, 0.0]

@@ -33,14 +33,3 @@ def test_the_trainer_can_be_imported_first() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "NOT active" not in done.stderr, done.stderr
-
-
-def test_metrics_are_reduced_by_name() -> None:
-    from verl.utils.metric import Metric, reduce_metrics
-
-    assert reduce_metrics({"a": [1.0, 3.0], "b_min": [1.0, 3.0]}) == {"a": 2.0, "b_min": 1.0}
-    # Two ranks of two micro-batches each: the mean over ranks of the sum over micro-batches, (3 + 7) / 2.
-    ranks = [Metric("sum", first) for first in (1.0, 3.0)]
-    for rank, second in zip(ranks, (2.0, 4.0), strict=True):
-        rank.append(second)
-    assert Metric.aggregate_dp(ranks) == 5.0

@@ -1,9 +1,7 @@
 """The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
 
-import asyncio
 import json
 import math
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
@@ -20,26 +17,10 @@ from verl.utils.metric import reduce_metrics
 import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
-from tokenpo.core.parts.entropy import EntropyScale, score
-from tokenpo.core.request_temperature import extra_args, read
 from tokenpo.hosts.verl import layout, temperature
 from tokenpo.hosts.verl.configure import Keys, Settings
 from tokenpo.hosts.verl.plugin import after_import
 from tokenpo.hosts.verl.trainer import DRIFT, FILE, TokenPOTrainer, checkpoint, resume
-
-
-def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "late_module_of_ours.py").write_text("value = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    values: list[int] = []
-    name = "late_module_of_ours"
-    after_import(name, lambda: values.append(sys.modules[name].value))
-    assert values == []
-    __import__(name)
-    assert values == [1]
-    after_import(name, lambda: values.append(2))
-    assert values == [1, 2]
-    del sys.modules[name]
 
 
 def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,32 +130,6 @@ def test_where_the_checkpoint_is() -> None:
     assert checkpoint(config, 7, resumed=True) == Path("there/global_step_7")
     config.trainer.resume_mode = "auto"
     assert checkpoint(config, 7, resumed=True) == Path("here/global_step_7")
-
-
-def test_the_temperature_travels_as_flat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the server computes from the numbers is what the objective's own rule says."""
-
-    async def run(self: object, sampling_params: dict[str, Any]) -> dict[str, Any]:
-        return sampling_params
-
-    monkeypatch.setattr(SingleTurnAgentLoop, "run", run)
-    learner = _remembering()
-    objective, state = learner.objective, learner.memory
-    numbers = json.dumps(extra_args(objective, state))
-    shared: dict[str, Any] = {"temperature": 0.9, "extra_args": {"kept": 1}}
-    loop = object.__new__(temperature.TokenPOSingleTurn)
-    params = asyncio.run(loop.run(shared, **{temperature.FIELD: numbers}))
-    assert shared == {"temperature": 0.9, "extra_args": {"kept": 1}}  # other sessions have it too
-    assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
-    entropy = torch.tensor([0.05, 0.4, 3.0])
-    heat = read(params["extra_args"])
-    assert heat is not None
-    got = 0.9 * heat(entropy)
-    rule = objective.temperature
-    assert rule is not None
-    h = score(entropy, EntropyScale(**state[rule])).clamp(-1, 1)
-    torch.testing.assert_close(got, 0.9 * (1 + 0.3 * h))
-    assert got[0] < 0.9 < got[2]
 
 
 def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:

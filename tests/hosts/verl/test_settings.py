@@ -11,12 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 
 import tokenpo
 from hosts.verl.support.composed import composed
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.core.parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection
 from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.hosts.verl.configure import KEYS, Settings, configure
 from tokenpo.hosts.verl.settings import SETTINGS
-from tokenpo.methods import METHODS
 
 
 def _configured(*words: str) -> tuple[Settings, DictConfig]:
@@ -171,13 +170,3 @@ def test_every_key_of_algorithm_and_actor_has_one_row() -> None:
     }
     assert {key: names for key, names in rows.items() if len(names) != 1} == {}
     assert {name for names in rows.values() for name in names} == set(keys)
-
-
-def test_every_method_is_taken_or_refused_by_name() -> None:
-    """docs/engines.md, which is made by asking, says which are refused."""
-    for name in METHODS:
-        try:
-            got, _ = _configured(f"+algorithm.tokenpo.method={name}")
-            assert dataclasses.replace(got.objective, name=name) == tokenpo.method(name)
-        except Unsupported as error:
-            assert str(error).startswith((f"{name} needs ", f"{name} puts the best of "))

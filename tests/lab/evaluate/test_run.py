@@ -101,18 +101,6 @@ def test_an_interrupted_evaluation_goes_on_without_sampling_again(lm, tmp_path, 
         assert task.scored == scored
 
 
-def test_what_stands_behind_a_broken_line_is_sampled_again(lm, tmp_path):
-    whole = drawn(lm, tmp_path / "run")
-    lines = whole.splitlines(keepends=True)
-    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:10], b"{}{\n", *lines[11:]]))
-    task = Flaky()
-    assert drawn(lm, tmp_path / "run", task) == whole
-    assert task.scored == 9  # the second batch, whole, and the last problem
-    # A line without its end may be a piece of a longer one.
-    (tmp_path / "run" / "samples.jsonl").write_bytes(whole[:-1])
-    assert drawn(lm, tmp_path / "run") == whole
-
-
 def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
     class Second(Flaky):
         def problems(self, split, start, count):

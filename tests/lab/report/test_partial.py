@@ -48,24 +48,6 @@ def test_cut_off_last_lines(story, make_run, page, traced):
     assert "line 2: not valid JSON, cut off" in notes(tree)[1]
 
 
-def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
-    run = make_run(steps=3)
-    bad = [
-        [1],
-        {"tokens": []},
-        traced("ab", entropy=[1.0]),
-        traced(["a", 3], entropy=[1.0, 2.0]),
-        {"step": 1, "tokens": ["a"], "terms": [1]},
-    ]
-    write(run, [traced("ab", entropy=[0.1, 0.2]), *bad, traced("ab", entropy=[0.1, 0.3])], "trace.jsonl")
-    tree = page(run)
-    assert notes(tree) == [
-        "trace.jsonl: 5 lines were left out (line 2: not an object with a step; line 3: not an object with a step; "
-        "line 4: 'entropy' has 1 numbers for 2 tokens; and 2 more)."
-    ]
-    assert len(embedded(tree)) == 2
-
-
 def test_missing_and_null_steps(make_run, page):
     run = make_run(steps=3)
     write(run, [{"step": s, "entropy": 0.1 * s if s != 2 else None} for s in (1, 2, 3, 4, 8, 9)])
