@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layout import cell, table, write
+from layout import table, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NUMBERS, PAGE = DOCS / "gpu.json", DOCS / "gpu.md"
@@ -46,7 +46,7 @@ HEAD = """\
 
 {status}
 
-`make gpu` measures everything below on a card. It sets up an environment of its own (5 GB of downloads), runs six
+`make gpu` measures all this on a card; [gpu.json](gpu.json) has every number. It sets up an environment of its own (5 GB of downloads), runs six
 pieces of a few minutes each, and goes on where it ended when it is called again. `make gpu PART=fused` runs one piece;
 `make gpu SMALL=1 DEVICE=cpu` runs all of them in small on a CPU, to see that they work.
 
@@ -141,7 +141,7 @@ def page(found: Mapping[str, Any]) -> str:
             f"Measured on one {about['card']} ({about.get('memory', '')}, driver {about.get('driver', '')}; {versions})"
         )
         status += f" on {found['date']}. {found['notes']}\n\n{results(found['parts'])}"
-    text = HEAD.format(
+    return HEAD.format(
         status=status,
         pieces="\n".join(f"| `{name}` | {words} |" for name, words in PARTS.items()),
         flops=FLOPS / 1e12,
@@ -149,12 +149,6 @@ def page(found: Mapping[str, Any]) -> str:
         per_hidden=FLOPS / BYTES,
         predictions=table(head, [*predicted()]),
     )
-    for part, words in PARTS.items():
-        lines = found.get("parts", {}).get(part, [])
-        if lines:
-            told = "\n\n".join(tables(lines, found["machine"]["card"]))
-            text += f"\n## {words}\n\n`make gpu PART={part}`\n\n{told}\n"
-    return text
 
 
 def results(parts: Mapping[str, Any]) -> str:
@@ -197,37 +191,6 @@ def results(parts: Mapping[str, Any]) -> str:
         trl_gib=step["TRL_peak_gib"], later=f"{min(later):.1f} to {max(later):.1f} s", tiny=tiny["TRL / tokenpo"],
         trl=table(("hidden size", "ours in the head, ms", "GiB", "TRL's pass, ms", "GiB", "TRL's / ours"), trl),
     )  # fmt: skip
-
-
-def tables(lines: Sequence[Mapping[str, Any]], card: str) -> Iterator[str]:
-    """A table for all cases that have the same numbers; one of a single case and many numbers stands upright.
-
-    A case of another card than `card` names it.
-    """
-    alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for line in lines:
-        numbers = line.get("numbers") or {"failed": line.get("error", "")}
-        names = tuple(name.replace("_", " ") for name in numbers)
-        case = named(line["case"]) + (f" ({line['card']})" if line["card"] != card else "")
-        alike.setdefault(names, []).append((case, *(shown(x) for x in numbers.values())))
-    for names, rows in alike.items():
-        if len(rows) == 1 and len(names) > 8:
-            yield table(("", rows[0][0]), [*zip(map(cell, names), rows[0][1:], strict=True)])
-        else:
-            yield table(("case", *map(cell, names)), rows)
-
-
-def named(case: str) -> str:
-    """The case, its shape in words."""
-    for shape, words in zip(("gpu8k ", "gpu "), SHAPES, strict=True):
-        if case.startswith(shape):
-            return f"{words}: {case.removeprefix(shape)}"
-    return cell(case)
-
-
-def shown(x: Any) -> str:
-    text = f"{x:.4g}" if isinstance(x, float) else str(x)
-    return cell(text)
 
 
 def collect(folder: Path) -> None:
