@@ -1,19 +1,14 @@
 """Small settings, prompts and a reward for TRL's trainer on the CPU. Imports TRL."""
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import torch
 from datasets import Dataset
 from peft import LoraConfig
 
-import tokenpo
 from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.hosts.trl.temperature import Served
 from tokenpo.train.tasks import make_task
 
 # What a trainer of TRL's own is asked beside ours (test_beside.py); `fused_objective` is ours alone.
@@ -74,34 +69,3 @@ def trainer(model: Any, out: Path, given: Mapping[str, Any] = {}, /, **settings:
 def dropped(model: Path, out: Path, **settings: Any) -> None:
     """Two passes of one model over the same tokens, each without other units."""
     trainer(str(model), out, model_init_kwargs={"attention_dropout": 0.9}, **settings).train()
-
-
-def heard(out: Path, reported: float, old: float) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """vLLM reports two tokens that count and one of padding; -1 is their log-probability at the adapted temperature.
-
-    Returns:
-        the temperatures at which the trainer scored, and those of HAPO's rule.
-    """
-    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
-    objective, entropy, heats = tokenpo.method("hapo"), torch.tensor([[0.1, 0.2, 0.3]]), []
-    rule = functools.partial(objective.temperature, numbers=numbers)
-    facts = {
-        "mask": torch.tensor([[True, True, False]]),
-        "old_logprob": torch.full((1, 3), old),
-        "old_entropy": entropy,
-        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
-    }
-
-    def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
-        heats.append(heat)
-        return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
-
-    trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x),
-        args=config(out),
-        model=None,
-        policy_objective=objective,
-        forward_passes=SimpleNamespace(policy=policy),
-    )
-    Served(trainer, 1.0, rule).check({}, facts)
-    return heats, rule(entropy, 1.0)

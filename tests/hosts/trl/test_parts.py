@@ -22,7 +22,7 @@ from tokenpo.hosts.trl import TokenPOConfig, check_import
 from tokenpo.hosts.trl.objective import chosen, with_reference
 from tokenpo.hosts.trl.records import judging
 from tokenpo.hosts.trl.temperature import Generated, Served, Temperature, of_draw, with_vllm
-from trl_support.small import config, heard
+from trl_support.small import config
 
 args = functools.partial(config, Path("unused"))
 
@@ -98,19 +98,6 @@ def test_every_request_to_vllm_carries_the_numbers() -> None:
         with Served(SimpleNamespace(vllm_generation=generation), 1.0, None, numbers).sampling():
             assert generation.generation_kwargs == {key: {"mine": 1, **numbers}}
         assert generation.generation_kwargs == {key: {"mine": 1}}
-
-
-@pytest.mark.parametrize(
-    ("reported", "old"),
-    [
-        (-1.02, -0.9),  # 0.02 from the adapted -1.0, 0.12 from the base
-        (-0.9, -0.9995),  # nothing to tell apart
-    ],
-)
-def test_vllms_log_probabilities_show_that_it_applied_the_rule(reported: float, old: float, tmp_path: Path) -> None:
-    """That those of a vLLM which did not apply it are refused is in test_refusals.py."""
-    heats, expected = heard(tmp_path, reported, old)
-    torch.testing.assert_close(heats, [expected])
 
 
 def test_trls_parser_reads_the_settings() -> None:

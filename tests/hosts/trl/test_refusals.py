@@ -22,7 +22,7 @@ from tokenpo.hosts.trl.rollout_batch import carried
 from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED
 from tokenpo.hosts.trl.temperature import Temperature
 from tokenpo.train.models.directory import ASSETS
-from trl_support.small import LORA, config, dropped, even, heard, prompts, trainer
+from trl_support.small import LORA, config, dropped, even, prompts, trainer
 
 
 def other(name: str) -> Any:
@@ -255,17 +255,16 @@ def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tm
 IMAGES = {"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)}
 
 
-def scored(method: str, heat: torch.Tensor | None = None, **options: Any) -> object:
+def scored(method: str, **options: Any) -> object:
     objective = tokenpo.method(method, **options)
     made: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
-    return Forward.of(made, objective).policy(None, IMAGES, heat=heat)
+    return Forward.of(made, objective).policy(None, IMAGES)
 
 
 @pytest.mark.parametrize(
     ("names", "ask"),
     [
         ("dynamic_sampling pixel_values", lambda: carried(IMAGES)),
-        ("hapo temperature", lambda: scored("hapo", torch.ones(2, 1))),
         ("tepo entropy_drift", lambda: scored("tepo", decreasing="analytic")),
     ],
 )
@@ -284,10 +283,6 @@ def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:
         args=config(tmp_path, vllm_server_base_url="http://localhost:8000"),
     )
     refused.check("hapo temperature http://localhost:8000", lambda: refuse(checks._served(made)))
-
-
-def test_a_vllm_that_samples_without_the_temperatures(tmp_path: Path) -> None:
-    refused.check(["hapo", "adapted temperature"], heard, tmp_path, -0.92, -0.9)
 
 
 def test_a_vllm_whose_log_probabilities_are_not_the_trainers(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def opt() -> Any:
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("make", [gpt2, opt])
 def test_absolute_positions_are_those_of_the_tokens(make: Any, fused: bool, tmp_path: Path) -> None:
-    """Prompts of 1, 5 and 9 tokens are scored as each is without padding; so are temperatures of tokens."""
+    """Prompts of 1, 5 and 9 tokens are scored as each is without padding."""
     torch.manual_seed(0)
     model = make()
     made = trainer(model, tmp_path, given(), disable_dropout=True, fused_objective=fused)
@@ -51,10 +51,9 @@ def test_absolute_positions_are_those_of_the_tokens(make: Any, fused: bool, tmp_
     for prompt, completion in rows:
         logits = model.eval()(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
         alone.append(logits.log_softmax(-1).gather(1, completion[:, None])[:, 0])
-    for heat in (None, torch.ones(3, 4)):
-        with torch.no_grad():
-            found = made.forward_passes.policy(model, inputs, heat=heat).logprob
-        torch.testing.assert_close(found, torch.stack(alone), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        found = made.forward_passes.policy(model, inputs).logprob
+    torch.testing.assert_close(found, torch.stack(alone), rtol=1e-4, atol=1e-5)
 
 
 def moved(model: Any) -> None:

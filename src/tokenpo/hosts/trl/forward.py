@@ -1,7 +1,7 @@
 """Log-probability, entropy and loss of the completions in a micro-batch of TRL.
 
 They are computed inside the model's head, if it is plain and whole in every process; by TRL's own pass, which never
-holds all logits; or from all logits, for the entropy drift and for temperatures per token. A trainer scores old and new
+holds all logits; or from all logits, for the entropy drift. A trainer scores old and new
 policy in the same way: at equal weights the numbers must be equal, because |log ratio| has a kink there.
 """
 
@@ -58,31 +58,25 @@ class Forward:
             logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
         return Forward(trainer, in_head, "entropy_drift" in objective.needs, objective.entropy_gradient)
 
-    def policy(
-        self, model: Any, inputs: Mapping[str, Any], rows: int | None = None, heat: Tensor | None = None
-    ) -> Policy:
+    def policy(self, model: Any, inputs: Mapping[str, Any], rows: int | None = None) -> Policy:
         """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.
 
         Args:
             inputs: TRL's, with a multimodal model's own.
             rows: rows per pass; None scores all at once.
-            heat: [M, T] > 0, a temperature for each token; None uses the trainer's.
         """
-        if heat is None and not self.drift and not self.in_head:
+        if not self.drift and not self.in_head:
             return self.by_trl(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
-                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift or a temperature "
-                "of each token), which TRL has for text only: choose another method for this model"
+                f"{self.trainer.policy_objective.name} takes a pass with logits for entropy_drift, which TRL has for "
+                "text only: choose another method for this model"
             )
-        ids = inputs["completion_ids"]
-        if heat is None:
-            heat = torch.full_like(ids, self.trainer.temperature, dtype=torch.float32)
-        score = self._by_head if self.in_head else self._by_logits
+        score, count = self._by_head if self.in_head else self._by_logits, len(inputs["completion_ids"])
         pieces = []
-        for start in range(0, len(ids), rows or len(ids)):
-            at = slice(start, start + (rows or len(ids)))
-            pieces.append(score(model, {name: inputs[name][at] for name in _TEXT}, heat[at]))
+        for start in range(0, count, rows or count):
+            at = slice(start, start + (rows or count))
+            pieces.append(score(model, {name: inputs[name][at] for name in _TEXT}))
         logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 
@@ -99,18 +93,18 @@ class Forward:
         )[:2]
         return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
 
-    def _by_head(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
+    def _by_head(self, model: Any, part: Mapping[str, Tensor]) -> list[Tensor | None]:
         """The first three of `TokenStats` [M, T], zero where the completion has ended."""
         mask, ids = part["completion_mask"].bool(), part["completion_ids"]
 
         def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
-            inputs = hidden[mask], head.weight, ids[mask], temperature[mask]
+            inputs = hidden[mask], head.weight, ids[mask], self.trainer.temperature
             return token_stats(*inputs, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
 
         stats = head_work(self.trainer, model, part, work)
         return [None if x is None else unpacked(x, mask) for x in stats[:3]]
 
-    def _by_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
+    def _by_logits(self, model: Any, part: Mapping[str, Tensor]) -> list[Tensor | None]:
         """Like `_by_head`, with values after the end of a completion too."""
         length = part["completion_ids"].shape[1]
         kept = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
@@ -119,7 +113,7 @@ class Forward:
         stats = stats_from_logits(
             out.logits[:, -length - 1 : -1].flatten(0, 1),
             part["completion_ids"].flatten(),
-            temperature.flatten(),
+            self.trainer.temperature,
             drift=self.drift,
             entropy_grad=self.entropy_grad,
         )

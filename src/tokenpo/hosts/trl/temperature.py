@@ -26,9 +26,6 @@ from .settings import contradicted
 
 logger = logging.getLogger(__name__)
 
-# Mean nats per token. Below it, log-probabilities at two temperatures cannot be told apart.
-_DISCERNIBLE = 1e-3
-
 
 @dataclass(frozen=True)
 class Temperature:
@@ -53,9 +50,8 @@ class Temperature:
             Unsupported: they differ by more than their precision, and no correction is on; with one it is a warning.
         """
         trainer, args = self.trainer, self.trainer.args
-        if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in rows:
-            return
-        if any(contradicted(args)):  # these settings change the probabilities on purpose
+        first = args.use_vllm and trainer.current is None and "rollout_logprob" in rows
+        if not first or self.rule or any(contradicted(args)):  # these change the probabilities on purpose
             return
         mean, tolerance = distance(trainer, rows, "rollout_logprob")
         if mean <= tolerance:
@@ -119,32 +115,12 @@ class Served(Temperature):
         key = "extra_args" if generation.mode == "colocate" else "vllm_xargs"
         return replaced(generation, "generation_kwargs", {**before, key: {**(before.get(key) or {}), **self.numbers}})
 
-    @torch.no_grad()
-    def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
-        """Raises Unsupported if vLLM's log-probabilities of all ranks are nearer to the base than to the rule's."""
-        trainer, heat = self.trainer, self.of(rows["old_entropy"])
-        size = trainer.args.per_device_train_batch_size
-        adapted = trainer.forward_passes.policy(trainer.model, output, size, heat).logprob.float()
-        base, reported = rows["old_logprob"], rows["rollout_logprob"]
-        distances = ((adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs())
-        tokens, shift, to_adapted, to_base = _totals(trainer, rows["mask"], *distances)
-        if shift > _DISCERNIBLE * tokens and to_adapted >= to_base:
-            raise Unsupported(
-                f"{trainer.policy_objective.name}: vLLM's log-probabilities are {to_adapted / tokens:.2g} nats a token "
-                f"from those at the adapted temperature and {to_base / tokens:.2g} from those at {self.base:g}: its "
-                "logits processor does not run; take the versions in docs/vllm.md, or switch the temperature off"
-            )
-
-
-def _totals(trainer: Any, mask: Tensor, *values: Tensor) -> list[float]:
-    """The number of tokens in `mask` [M, T] and the sum of each value over them, for all ranks together."""
-    local = torch.stack([mask.sum().float(), *(x.float().where(mask, 0.0).sum() for x in values)])
-    return trainer.accelerator.gather(local[None]).sum(0).tolist()
-
 
 def distance(trainer: Any, rows: Mapping[str, Tensor], other: str) -> tuple[float, float]:
     """(mean |difference| per token of all ranks between log-probabilities and the old ones, largest allowed), nats."""
-    tokens, total = _totals(trainer, rows["mask"], (rows[other] - rows["old_logprob"]).abs())
+    mask, apart = rows["mask"], (rows[other] - rows["old_logprob"]).abs().float()
+    local = torch.stack([mask.sum().float(), apart.where(mask, 0.0).sum()])
+    tokens, total = trainer.accelerator.gather(local[None]).sum(0).tolist()
     default = FULL_TOLERANCE if _in_float32(trainer, trainer.args) else HALF_TOLERANCE
     return total / max(tokens, 1.0), default if trainer.args.ratio_tolerance is None else trainer.args.ratio_tolerance
 
