@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from run_views import Watch, lines
-from tokenpo.base.errors import TokenPOError
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
@@ -73,15 +72,3 @@ def test_a_run_that_learns_nothing_says_so_once_and_again_at_its_end(
     assert warned == ([] if reward is None else warned[:1] * 2)
     assert all(line.startswith("warning: step 3: the reward of every response was 0") for line in warned)
     assert bool(warned) == (reward is not None)
-
-
-def test_memory_that_runs_out_is_one_sentence(
-    backend: type[Backend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def collect(self: Any, cursor: int) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(backend, "collect", collect)
-    remedy = "and go on from the last checkpoint with .*" if backend is Local else "and start a new run"
-    with pytest.raises(TokenPOError, match=rf"while sampling for step 1: lower rollout.prompts.*, {remedy}$"):
-        train(backend, recipe(backend, tmp_path / "run"), View())

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 def import_model(options: argparse.Namespace) -> int:
     need_engine()
-    from ..train.models.gguf_import import import_gguf
+    from ..train.models.gguf import import_gguf
 
     return _tell(import_gguf(options.file, options.dir, options.dtype), options.dir)
 
@@ -56,7 +56,7 @@ def import_model(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     need_engine()
     from ..train.models import locate
-    from ..train.models.gguf_export import export_gguf
+    from ..train.models.gguf import export_gguf
 
     return _tell(export_gguf(locate(options.model), options.file, options.stored), options.file)
 

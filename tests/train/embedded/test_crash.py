@@ -19,7 +19,6 @@ import tokenpo.base.files
 import tokenpo.base.jsonl
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli.main import main
 from tokenpo.core.learner import Learner
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
@@ -202,15 +201,6 @@ def test_logs_without_any_checkpoint_are_not_written_over(tiny):
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
-def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
-    run, change = train(tiny("run"), View()).directory, ["--set", "train.steps=3", "--set", "train.lr=0.02"]
-    assert main(["train", "--resume", str(run), *change]) == 2
-    said = capsys.readouterr().err
-    assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
-    assert main(["train", *change, "--accept-changes", "x.toml"]) == 2
-    assert "goes with --resume RUN" in capsys.readouterr().err
-
-
 def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
     run = train(tiny("run", method={"name": "hapo"}), View()).directory
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
@@ -225,16 +215,6 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     (line,) = lines(run, "changes.jsonl")
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
     assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
-
-
-@pytest.mark.parametrize("text", ["{", '{"train": 3}'])
-def test_a_damaged_config_is_named(tiny, text):
-    directory = tiny("run").directory()
-    directory.mkdir()
-    (directory / "config.json").write_text(text)
-    with pytest.raises(TokenPOError, match=r"config\.json"):
-        resume(directory, View())
-    assert [path.name for path in directory.iterdir()] == ["config.json"]
 
 
 def test_two_processes_do_not_train_one_run(tiny):

@@ -12,7 +12,7 @@ from tokenpo import Objective
 from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.records import Tracer
-from tokenpo.train.recipe.objective import build_objective, require_here, warnings
+from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.embedded import Local, resume, train
@@ -143,17 +143,6 @@ def test_the_warm_up_trains_the_value_head_alone(begun, shared):
     assert _state(trainer) != before and trainer.learner.updates == 2
 
 
-def test_warm_up_and_training_give_the_value_head_the_same_gradient(begun):
-    trainer, step, prompts = begun()
-    _, wanted, _ = _gradients(trainer, step, prompts)
-    trainer.critic.optimizer.zero_grad()
-    update = step.update(torch.arange(len(step.rollouts)))
-    for part in trainer.forward.splits(step.rollouts, prompts, update.rows):
-        trainer.forward.learn_value(trainer.critic, update, part, prompts)
-    found = torch.cat([x.grad.flatten() for x in trainer.critic.head.parameters()])
-    assert (found - wanted).norm() <= 1e-12 * wanted.norm()
-
-
 def test_rows_without_an_advantage_teach_the_critic(begun):
     trainer, step, prompts = begun(whiten=False)
     _, whole, _ = _gradients(trainer, step, prompts)
@@ -212,9 +201,7 @@ def test_a_run_that_turns_to_ppo_begins_with_a_fresh_value_head(small, coin, tmp
     assert found.finished
 
 
-def test_a_critic_that_nothing_reads_is_named(small, tmp_path):
-    config = small(tmp_path / "run", critic={"lr": 1e-3})
-    assert warnings(build_objective(config), config) == ["the section [critic] is not read: grpo has no critic"]
+def test_a_value_that_nothing_fits_is_refused():
     unfitted = Objective(Gae(), Clip(FixedBounds(0.2, 0.2)), TokenMean(), name="mine")
     with pytest.raises(Unsupported, match=r"mine needs value.*Objective\(critic="):
         require_here(unfitted)
@@ -224,9 +211,3 @@ def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_mod
     path = str(make_model("gemma2_softcap"))
     with pytest.raises(Unsupported, match=r"ppo needs value.*Gemma2ForCausalLM are not just head"):
         Local.open(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))
-
-
-def test_without_a_method_that_reads_a_value_there_is_no_critic(small, coin, tmp_path):
-    found = train(small(tmp_path / "plain"), View())
-    assert not [*found.directory.rglob("critic.safetensors")] and len(found.left) == 1
-    assert not [name for line in numbers(found.directory) for name in line if "value" in name or "explained" in name]

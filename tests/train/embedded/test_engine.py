@@ -6,7 +6,7 @@ from run_views import lines
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.methods import method
 from tokenpo.train.recipe.config import Config, parse_config
-from tokenpo.train.recipe.objective import build_objective, warnings
+from tokenpo.train.recipe.objective import build_objective
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.records import Tracer
@@ -17,19 +17,6 @@ from tokenpo.train.tasks import Score
 
 def recipe(**sections) -> Config:
     return parse_config(sections, "test")
-
-
-def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
-    config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
-    engine = Local.open(Plan(config))
-    assert engine.reference is not None
-    assert engine.reference.model is not engine.lm.model
-    train(config, View())
-    free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
-    assert Local.open(Plan(free)).reference is None
-    train(free, View())
-    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
-    assert a != b
 
 
 def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
@@ -77,29 +64,6 @@ def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path)
         assert train(config, View()).finished
         weights.append((tmp_path / key / "model" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
-
-
-MOVED, IDLE, RATE = "takes the policy for the one that sampled", "one update per rollout batch", "train.lr is not set"
-
-
-@pytest.mark.parametrize(
-    ("name", "model", "options", "said"),
-    [
-        *((name, "tiny", {"minibatches": 4}, MOVED) for name in ("gpg", "opo", "raft")),
-        *((name, "tiny", {"minibatches": 4}, None) for name in ("raft_pp", "grpo")),
-        *((name, "tiny", {"minibatches": 1}, None) for name in ("gpg", "opo", "raft", "raft_pp", "grpo")),
-        *((name, "tiny", {"minibatches": 1}, IDLE) for name in ("tepo", "kl_cov")),
-        *((name, "tiny", {"minibatches": 1, "epochs": 2}, None) for name in ("tepo", "kl_cov", "grpo")),
-        ("grpo", "a/model", {}, RATE),
-        ("grpo", "a/model", {"lr": 2e-4}, None),
-        ("grpo", "tiny", {}, None),
-    ],
-)
-def test_what_cannot_act_or_correct_is_warned_of(name, model, options, said):
-    """Weights for a moved policy in one update, none in several; the tiny model's learning rate at another model."""
-    config = recipe(method={"name": name}, model={"path": model}, train=options)
-    notes = warnings(build_objective(config), config)
-    assert len(notes) == (said is not None) and all(said in note for note in notes)
 
 
 @pytest.mark.parametrize("how", ["copy", "weights"])

@@ -10,8 +10,8 @@ import tokenpo
 from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
 from tokenpo.core.head.softmax import wide
 from tokenpo.methods.contrib.weights import GroupDivergence, Influence, PromptLogprob
-from tokenpo.train.models import LoraOptions, Samples, Sampling, load, sample
-from tokenpo.train.models.score import MAX_TOKENS, has_plain_head, predictions
+from tokenpo.train.models import Samples, Sampling, load, sample
+from tokenpo.train.models.score import MAX_TOKENS, has_plain_head
 from tokenpo.train.run import supplied as sampler
 from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.supplied import Forwarded
@@ -172,24 +172,6 @@ def test_nothing_to_compare_is_zero(lm, prompts):
         torch.testing.assert_close(divergence(lm, prompts, case, ids, ~none), torch.zeros(2, 3), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("most", "calls"), [(1, [1, 1, 1]), (115, [2, 1]), (114, [1, 1, 1]), (10**6, [3])])
-def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch, most, calls):
-    """Groups 0, 1 and 3 (43, 72 and 54 tokens), as the others' rewards are all equal: at most `most`, or a group."""
-    s, seen = rollouts(lm), []
-
-    def watched(lm, prompts, owner, token_ids, mask, *rest):
-        groups = owner.unique().tolist()
-        assert all((owner == group).sum() == 4 for group in groups)
-        seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
-        return predictions(lm, prompts, owner, token_ids, mask, *rest)
-
-    monkeypatch.setattr("tokenpo.train.run.supplied.predictions", watched)
-    influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
-    assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
-    assert [len(groups) for groups, _ in seen] == calls
-    assert all(tokens <= most or len(groups) == 1 for groups, tokens in seen)
-
-
 def test_no_more_than_a_chunk_of_logits_is_made(lm, prompts, rollouts, monkeypatch):
     """Of seven rows; where four responses stand side by side, of one position, or of two in a chunk of eight."""
     s, rows = rollouts(lm), []
@@ -213,33 +195,6 @@ def test_far_apart_log_probabilities_are_cut(double, prompts, rollouts):
     got = divergence(lm, *given(prompts, s))
     same(got, naive_divergence(lm, *given(prompts, s)), 1e-9)
     assert math.exp(11) < got.max() < lm.model.config.vocab_size * math.exp(11)
-
-
-def test_influence_of_a_model_with_adapters(make_model, prompts):
-    pytest.importorskip("peft")
-    ids, reward = torch.full((2, 3), 5), torch.tensor([1.0, 0.0])
-    body = load(make_model("qwen2"), lora=LoraOptions(2, 4.0, ("q_proj",)))
-    assert influence(body, prompts, torch.tensor([0, 0]), ids, ids == 5, reward=reward).any()
-
-
-def test_products_keep_their_precision_under_autocast(lm, prompts, rollouts):
-    """The forward pass and the head run in bf16; the sums are those of their very outputs."""
-    s = rollouts(lm)
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        got = influence(lm, *given(prompts, s), reward=REWARD)
-        assert has_plain_head(lm)
-        (seen,) = predictions(lm, *given(prompts, s))
-        logits = lm.model.get_output_embeddings()(seen.out).double()
-    assert seen.out.dtype == torch.bfloat16 or logits.bfloat16().equal(logits)
-    g = -(logits / seen.temperature[:, None]).softmax(-1)
-    g[torch.arange(len(g)), seen.target] += 1
-    pairs = (g @ g.T) * (seen.out.double() @ seen.out.double().T)
-    group, right = s.prompt[seen.row], torch.zeros(len(s), dtype=torch.bool)
-    for k in (0, 1, 3):
-        rows = slice(4 * k, 4 * k + 4)
-        right[rows] = REWARD[rows] > REWARD[rows].mean()
-    want = (pairs * (right[seen.row] & (group[:, None] == group))).sum(1)
-    same(got[seen.row, seen.column], torch.where(torch.isin(group, torch.tensor([0, 1, 3])), want, 0), 1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

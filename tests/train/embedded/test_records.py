@@ -10,9 +10,7 @@ import torch
 from run_views import Watch, lines
 from tokenpo.records import read
 from tokenpo.records.run import read_trace
-from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import embedded as loop
-from tokenpo.train.run.directory import describe
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.records import PAID, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.run.rollout import Experience
@@ -78,15 +76,6 @@ def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
     train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), View())
     assert not [name for line in lines(tmp_path / "one", "metrics.jsonl") for name in line if name.startswith("lag")]
     assert "version" not in lines(tmp_path / "one" / "rollouts", "step-000002.jsonl")[0]
-
-
-def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
-    """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
-    names: list[str] = []
-    for module in ("train.run.directory", "records.log"):
-        monkeypatch.setattr(f"tokenpo.{module}.write_whole", lambda path, text: names.append(path.name))
-    describe(tmp_path, Plan(small(tmp_path / "run")))
-    assert names[0] == "config.json" and len(names) == 5
 
 
 def test_statistics_are_over_everything_drawn_by_hand():
@@ -202,12 +191,3 @@ def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
     twice = resume(tmp_path / "twice", View()).directory
     assert sorted(files(once)) == [f"step-00000{i}.jsonl" for i in (1, 2, 3, 4)]
     assert files(once) == files(twice)
-
-
-def test_recording_may_begin_with_a_resume_and_changes_no_step(small, coin, tmp_path):
-    plain = train(small(tmp_path / "plain"), View()).directory
-    train(small(tmp_path / "run", train={"steps": 2}), View())
-    run = resume(tmp_path / "run", View(), small(tmp_path / "run", output={"rollouts_every": 1})).directory
-    assert sorted(files(run)) == ["step-000003.jsonl", "step-000004.jsonl"] and not (plain / "rollouts").exists()
-    one, two = ((where / "model" / "model.safetensors").read_bytes() for where in (plain, run))
-    assert one == two

@@ -15,7 +15,6 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import LanguageModel
 from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import describe, edited_recipe, plan_resume, require_engine
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.view import View
@@ -180,32 +179,6 @@ def test_an_edited_config_is_another_config(small, coin, tmp_path):
     assert (run / "recipe.toml").read_text() == recipe
     assert resume(run, View(), accept=True).steps == 6
     assert json.loads((run / "changes.jsonl").read_text())["changes"] == ["train.lr: 0.01 -> 0.02"]
-
-
-OWN = """
-import tokenpo
-
-def mine():
-    return tokenpo.method("hapo", low=0.2)
-"""
-
-
-@pytest.mark.parametrize("changed", ["reference", "length", "file"])
-def test_an_accepted_change_may_alter_the_objective(changed, small, coin, tmp_path):
-    """Its memory begins anew, and the number of updates goes on."""
-    run, own = tmp_path / "run", tmp_path / "own.py"
-    own.write_text(OWN)
-    usual = {"method": {"name": f"{own}:mine"}, "evaluate": {"problems": 0}}
-    rollout = {"soft_overlong": {"cache": 2}}
-    train(small(run, rollout=rollout, train={"steps": 2}, **usual), View())
-    if changed == "file":
-        own.write_text(OWN.replace("0.2", "0.1"))
-    more = {"reference": {"train": {"reference_kl": {"beta": 0.1}}}, "length": {"rollout": {"max_new_tokens": 5}}}
-    parts = more.get(changed, {})
-    wanted = small(run, rollout=rollout | parts.get("rollout", {}), train=parts.get("train", {}), **usual)
-    assert resume(run, View(), wanted, accept=True).steps == 4
-    assert (run / "changes.jsonl").is_file()
-    assert checkpoint.last_progress(run).learner["updates"] == 8
 
 
 @pytest.fixture

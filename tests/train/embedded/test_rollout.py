@@ -10,7 +10,6 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
-from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.run.embedded import train
 from tokenpo.train.run.rollout import draw, gather, mixed_groups, without_eos
 from tokenpo.train.run.view import View
@@ -192,11 +191,6 @@ def test_a_draft_that_leaves_no_room_names_the_problem(begin) -> None:
     method = {"name": "igrpo", "template": "{draft}" + 2000 * "+" + "{prompt}"}
     with pytest.raises(TokenPOError, match=r"train problem 8, with its draft: a prompt of .* exceed the model's"):
         begin(8, method=method)
-
-
-def test_a_method_with_drafts_says_that_evaluation_has_none(small, tmp_path) -> None:
-    config = small(tmp_path / "run", method={"name": "igrpo"})
-    assert any("evaluation asks once, without drafts" in note for note in warnings(build_objective(config), config))
 
 
 def test_the_baseline_is_the_reward_of_a_greedy_response(begin) -> None:

@@ -8,7 +8,6 @@ import torch
 from run_views import Watch, numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import load, locate, save
-from tokenpo.train.recipe.objective import build_objective, warnings
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, resume, train
 from tokenpo.train.run.updates import gradients
@@ -142,13 +141,6 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
 def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
     with pytest.raises(TokenPOError, match=words):
         Local.open(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
-
-
-def test_a_teacher_that_no_one_asks_is_not_loaded_and_the_run_says_so(small, tmp_path):
-    config = small(tmp_path, teacher={"hint": "see"})
-    assert Local.open(Plan(config)).teacher is None
-    (note,) = warnings(build_objective(config), config)
-    assert note == "the section [teacher] is not read: grpo has no teacher and there is no teacher.coef"
 
 
 @pytest.mark.parametrize("form", ["credit", "penalty"])

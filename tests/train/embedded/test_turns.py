@@ -59,21 +59,3 @@ def test_continuations_would_call_no_tool(tmp_path):
     with pytest.raises(Unsupported, match=r"vineppo samples continuations, .* and the task dial_calculator"):
         train(config, View())
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["gigpo", "mt_grpo", "otb"])
-def test_it_learns_to_call(method, tmp_path):
-    """Greedy held-out accuracy before is about 0.2: the shipped model leaps at the end, where it could call."""
-    config = _config(
-        tmp_path / "run",
-        method,
-        rollout={"prompts": 16, "group_size": 8, "max_new_tokens": 64},
-        train={"steps": 20, "minibatches": 2},
-        evaluate={"problems": 100, "every": 0},
-        output={"rollouts_every": 0},
-    )
-    outcome = train(config, View())
-    before, after = (line["eval/accuracy"] for line in outcome.evaluations)
-    assert before < 0.4
-    assert after > 0.9

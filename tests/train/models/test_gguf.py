@@ -18,8 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.train.models import load, save
-from tokenpo.train.models.gguf_export import export_gguf
-from tokenpo.train.models.gguf_import import import_gguf
+from tokenpo.train.models.gguf import export_gguf, import_gguf
 
 WIDTH, HEADS, HEAD, LAYERS = 64, 4, 16, 2
 KINDS: dict[str, Any] = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -308,7 +307,7 @@ def test_a_model_that_gguf_cannot_hold_is_refused(llama, change, words, tmp_path
     lm = imported(llama, tmp_path)
     for name, value in change.items():
         setattr(lm.model.config, name, value)
-    monkeypatch.setattr("tokenpo.train.models.gguf_export.load", lambda _: lm)
+    monkeypatch.setattr("tokenpo.train.models.gguf.load", lambda _: lm)
     with pytest.raises(TokenPOError, match=words):
         export_gguf(tmp_path / "model", tmp_path / "back.gguf")
     assert not (tmp_path / "back.gguf").exists()

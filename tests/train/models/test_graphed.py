@@ -155,18 +155,6 @@ def test_adapters_that_are_switched_off_are_recorded_anew(make_model, prompts):
     assert lm.model.training
 
 
-def test_half_precision(make_model, prompts):
-    """The same operations, so nearly all tokens are the same."""
-    lm = load(make_model("qwen3"), dtype="bfloat16")
-    ordinary, fixed, spy = both(lm, prompts, 8, Sampling(40))
-    assert spy.recorded and lm.abilities["graphed"].step.bias.dtype == torch.bfloat16
-    columns = min(ordinary.token_ids.shape[1], fixed.token_ids.shape[1])
-    same = ordinary.token_ids[:, :columns] == fixed.token_ids[:, :columns]
-    assert same.float().mean() > 0.9
-    both_there = same.cumprod(1).bool() & ordinary.mask[:, :columns]
-    assert (ordinary.logprob[:, :columns] - fixed.logprob[:, :columns])[both_there].abs().max() < 0.1
-
-
 def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
     lm.abilities["graphed"] = Graphs(spy := Spy())
 

@@ -23,14 +23,14 @@ from ...base.errors import TokenPOError, UnknownName, nearest
 from ...base.files import expanded, whole_directory
 from ...base.text import first_line
 from .directory import RECORD, check_directory, is_local, similar
-from .vocabulary import Tokenized
+from .vocabulary import Vocabulary
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 Prompts = Sequence[Sequence[int]]  # token ids of each
 
 
 @dataclass
-class LanguageModel(Tokenized):
+class LanguageModel(Vocabulary):
     """A Hugging Face causal LM, its tokenizer, and the token ids that end or pad a sequence.
 
     Args:
@@ -72,7 +72,7 @@ class LanguageModel(Tokenized):
         return torch.isin(ids, torch.tensor(self.eos_ids, device=self.device))
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
-        """As `Tokenized.encode`; also raises TokenPOError for a token that the model does not embed."""
+        """As `Vocabulary.encode`; also raises TokenPOError for a token that the model does not embed."""
         return self._embedded(super().encode(prompt))
 
     def inserted(self, text: str) -> list[int]:

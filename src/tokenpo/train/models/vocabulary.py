@@ -7,7 +7,6 @@ import re
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ CHAT_SECONDS = 10.0  # limit for rendering a prompt
 CHAT_MEMORY = 2**30  # its limit of address space, bytes
 
 
-class Tokenized:
+class Vocabulary:
     """A tokenizer of transformers, and the ids that end a response."""
 
-    tokenizer: Any
-    eos_ids: tuple[int, ...]
+    def __init__(self, tokenizer: Any, eos_ids: tuple[int, ...]) -> None:
+        self.tokenizer, self.eos_ids = tokenizer, eos_ids
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
         """Token ids of a prompt: of a text by the tokenizer, of chat messages by the chat template.
@@ -64,14 +63,6 @@ class Tokenized:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
         return pieces(self.tokenizer, ids)
-
-
-@dataclass(frozen=True)
-class Vocabulary(Tokenized):
-    """The tokenizer of a model whose weights are elsewhere."""
-
-    tokenizer: Any
-    eos_ids: tuple[int, ...]
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -33,14 +33,6 @@ class Plan:
     def objective(self) -> Objective:
         return build_objective(self.config)
 
-    def at(self, directory: Path) -> "Plan":
-        """The same plan with another run directory; objective, model and teacher are kept if already computed."""
-        output = self.config.output.model_copy(update={"dir": str(directory)})
-        moved = Plan(self.config.model_copy(update={"output": output}))
-        kept = ("objective", "model", "teacher")
-        vars(moved).update({name: value for name, value in vars(self).items() if name in kept})
-        return moved
-
     @cached_property
     def model(self) -> str | Path:
         """The directory of the model, or its name on the hub."""

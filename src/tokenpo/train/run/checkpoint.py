@@ -57,13 +57,11 @@ class Progress:
     remote: str = ""
 
 
-def begin(directory: Path, progress: Progress) -> Path:
-    """Writes a checkpoint without tensors: before a run's first update, or if a server keeps the weights."""
-    return save(directory, None, None, progress)
+def save(directory: Path, progress: Progress, trained: Trained | None = None, critic: Trained | None = None) -> Path:
+    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk).
 
-
-def save(directory: Path, trained: Trained | None, critic: Trained | None, progress: Progress) -> Path:
-    """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk)."""
+    It has no tensors before a run's first update, or if a server keeps the weights.
+    """
     from safetensors.torch import save_file
 
     tensors: dict[str, dict[str, Tensor]] = {}

@@ -222,7 +222,7 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
     if not checkpoint.exists(path) and not logged:
         # It died before its first checkpoint, so nothing is lost: write that checkpoint and begin.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
-        checkpoint.begin(path, progress)
+        checkpoint.save(path, progress)
         return None, progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, progress, passed = checkpoint.newest(path)
     return newest, progress, [f"{why}; an earlier one is used" for why in passed]

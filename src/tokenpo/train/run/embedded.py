@@ -176,10 +176,8 @@ class Local:
         return evaluate(self.config, self.task, functools.partial(draw, self.lm, self.task, "test"))
 
     def save(self, directory: Path, progress: Progress) -> None:
-        if progress.step == 0:  # the weights are the model's own
-            checkpoint.begin(directory, progress)
-        else:
-            checkpoint.save(directory, *self.trainer.trained, progress)
+        # Before the first update the weights are the model's own.
+        checkpoint.save(directory, progress, *(self.trainer.trained if progress.step else ()))
 
     def finish(self, directory: Path, step: int) -> list[str]:
         checkpoint.save_model(directory, self.lm, step)

@@ -17,7 +17,7 @@ from ...core.types import Policy, Rollouts
 from ...records import Response, Tracer, responses
 from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
-from ..models.vocabulary import Tokenized
+from ..models import Vocabulary
 from .rollout import Draw, Experience, mixed_groups, reward_names
 
 PAID = 3  # the number of first steps whose rewarded responses are shown, and of these in each
@@ -112,7 +112,7 @@ def _short(text: str, most: int = 44) -> str:
     return text if len(text) <= most else f"{text[: most // 2 - 2]}...{text[2 - most // 2 :]}"
 
 
-def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:
+def trace_records(step: int, lm: Vocabulary, kept: Draw, tracer: Tracer) -> Iterator[Mapping[str, Any]]:
     """One record for each traced response, with one number per token in every list of `terms`."""
     for row, terms in sorted(tracer.found.items()):
         score, group = kept.scores[row], row // kept.group_size
@@ -121,7 +121,7 @@ def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> Itera
         yield vars(Rollout(step, row, group, prompt, tokens, score.reward, score.correct, answer, terms))
 
 
-def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+def rollout_records(step: int, lm: Vocabulary, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
     """The whole trained batch with every input of the objective, and the policy after the updates."""
     prompts = [in_words(kept.question(group)) for group in range(len(kept.problems)) for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]

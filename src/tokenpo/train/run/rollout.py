@@ -15,8 +15,7 @@ from ...base.errors import NotFinite, TokenPOError
 from ...core.ops import group, turns
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Rollouts
-from ..models import LanguageModel, Samples, Sampling, require_room, sample
-from ..models.vocabulary import Tokenized
+from ..models import LanguageModel, Samples, Sampling, Vocabulary, require_room, sample
 from ..tasks import Problem, Score, Split, Task, ToolTask
 from ..tasks.types import Turn
 
@@ -86,7 +85,7 @@ def respond(
 
 
 def pose(
-    vocabulary: Tokenized, task: Task, split: Split, start: int, count: int,
+    vocabulary: Vocabulary, task: Task, split: Split, start: int, count: int,
     check: Callable[[list[int]], None] = lambda ids: None,
 ) -> tuple[list[Problem], list[list[int]]]:  # fmt: skip
     """`count` problems from position `start` on, and their prompts as token ids.
@@ -102,7 +101,7 @@ def pose(
 
 
 def encode_prompts(
-    vocabulary: Tokenized, problems: Sequence[Problem], start: int, ask: Callable[[int], Prompt],
+    vocabulary: Vocabulary, problems: Sequence[Problem], start: int, ask: Callable[[int], Prompt],
     check: Callable[[list[int]], None], named: str = "{}", split: Split = "train",
 ) -> list[list[int]]:  # fmt: skip
     """Token ids of the prompt `ask(place)` of each problem; TokenPOError as `pose`, with the problem as in `named`."""
@@ -118,7 +117,7 @@ def encode_prompts(
 
 
 def verify(
-    vocabulary: Tokenized, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
+    vocabulary: Vocabulary, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
     base: float,
 ) -> Draw:  # fmt: skip
     """Scores the responses to some problems; NotFinite for a reward that is not finite. `base` is as in `Draw`."""
@@ -154,7 +153,7 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
 
 
 def grade(
-    vocabulary: Tokenized, task: Task, problems: list[Problem], token_ids: list[list[int]], name: Callable[[int], str]
+    vocabulary: Vocabulary, task: Task, problems: list[Problem], token_ids: list[list[int]], name: Callable[[int], str]
 ) -> tuple[list[str], list[Score]]:
     """(completions as texts, their scores); `name` names a row in messages.
 

@@ -18,7 +18,7 @@ from ...core.learner import Learner, Step
 from ...core.types import TAUGHT, Policy, Rollouts
 from ...records import step_file, write_lines
 from ...records.log import Watch
-from ..models.vocabulary import Tokenized
+from ..models import Vocabulary
 from ..recipe.engines import EMBEDDED, again
 from ..recipe.plan import Plan
 from . import checkpoint
@@ -67,7 +67,7 @@ class Backend(Protocol):
     def learner(self) -> Learner: ...
 
     @property
-    def vocabulary(self) -> Tokenized: ...
+    def vocabulary(self) -> Vocabulary: ...
 
     def start(self, saved: Path | None, progress: Progress) -> None:
         """Restores weights and optimiser from a checkpoint; None: the run is before its first update."""

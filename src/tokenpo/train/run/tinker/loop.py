@@ -157,7 +157,7 @@ class Server:
             name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{directory.name}-step-{progress.step:06d}")
             self.saved = self.path(lambda: self.client.save_state(name, overwrite=True), "in saving a checkpoint")
         self._write(directory)
-        checkpoint.begin(directory, dataclasses.replace(progress, remote=self.saved))
+        checkpoint.save(directory, dataclasses.replace(progress, remote=self.saved))
 
     def finish(self, directory: Path, step: int) -> list[str]:
         kept = self.path(lambda: self.client.save_weights_for_sampler("final"), "in saving the weights")
