@@ -76,8 +76,6 @@ def test_the_chart_shows_the_leap(long):
     (line,) = next(chart for chart in drawn if chart.title == "Entropy").lines
     assert line.shade == "mean, lowest to highest"
     assert max(high or 0 for _, _, high in line.span) == 9.0 > max(y or 0 for _, y in line.points)
-    (stacked,) = next(chart for chart in drawn if chart.stacked).lines
-    assert not stacked.span
 
 
 def test_of_a_resumed_run_the_later_lines_count_however_many_there_are(tmp_path):
