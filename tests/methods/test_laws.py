@@ -42,6 +42,8 @@ OPTIONS: dict[str, list[dict]] = {
     "adv_reweight": [{"beta": 0.3, "bounded_kl": True}],
     "lopti": [{"beta": 0.3, "bounded_kl": True}],
     "gpg": [{"sequence_mean": True}],
+    "ktae": [{"alpha": 0.0, "end": 1}],
+    "gtpo_conflict": [{"cost": 0.0, "most": np.inf}],
     "edge_grpo": [{"eps": 0.0001}],
     "ce_gppo": [{"beta1": 0.0}, {"dual": 1.5}],
     "dppo_kl": [{"anchor": "old"}],
@@ -96,6 +98,7 @@ UNCOMPARED = {
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared
     # compared are continuations
     **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
+    "gtpo_conflict": {"groups of one", "equal rewards", "no right answer"},  # they pay for their entropy
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
     # a value is, or a teacher grades

@@ -36,6 +36,8 @@ WHOLE = [
     # nothing is eligible
     ("clip_cov", {"cov_low": 1e6, "cov_high": 1e7}, "dapo", {"low": 1.0, "high": 1.0, "dual": 1e9}, RAGGED),
     ("dapo", {"high": 0.2, "dual": 1e9}, "grpo", {}, EQUAL),
+    # every response has the one id, and as often
+    ("ktae", {}, "dapo", {"high": 0.2, "dual": None}, EQUAL.but(token_ids=0 * EQUAL.token_ids)),
     *(("dhpo", {"mixing": m, "form": f}, "grpo", {}, ON_POLICY) for m in ("average", "entropy") for f in FORMS),
     # a = 1 where all tokens hesitate alike; a certain response is shared evenly
     *(("dhpo", {"mixing": "entropy", "form": f}, "grpo", {"high": 0.28}, hesitating(0.7)) for f in FORMS),
@@ -111,6 +113,13 @@ GRADIENT = [
     ("cispo", {"high": 1e9}, "dapo", UNCLIPPED, RAGGED),
     ("dro", {}, "dapo", {}, ON_POLICY),
     ("opo", {}, "dr_grpo", {}, EQUAL.on_policy()),
+    (
+        "gtpo_conflict",
+        {"cost": 0.0, "most": np.inf},
+        "opo",
+        {},
+        EQUAL.but(token_ids=np.arange(EQUAL.mask.size).reshape(EQUAL.mask.shape)),
+    ),
     ("raft_pp", {}, "raft", {}, ON_POLICY),
     ("rollout_is", {"low": 1.0, "high": np.inf}, "dppo_tv", {"threshold": 1.0, "cap": 1e9}, RAGGED),
     ("topr", {"signal": "advantage"}, "dr_grpo", {"length": 1.0}, ON_POLICY),

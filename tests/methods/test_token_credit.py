@@ -28,6 +28,7 @@ from oracles import token_credit as oracle
 from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
 from tokenpo.core.parts.credit import BehindToken, Continuations, EveryTokens, Improbable
 from tokenpo.methods.gtpo import PolarTokens
+from tokenpo.methods.shared_tokens import fisher
 
 
 def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
@@ -35,6 +36,7 @@ def _advantages(name: str, sample: Sample, **options) -> np.ndarray:
     return outcome(name, sample, **options).terms["advantage"][sample.mask]
 
 
+ONE = 0.5 / (np.sqrt(1 / 3) + 1e-6)
 FORMS = ("trl", "verl", "nemo_rl")
 BRANCHES = by_hand([[1.0, 1.0]] * 3, [1, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
 OLD = np.log([[0.25, 0.95], [0.25, 0.95]])
@@ -46,6 +48,21 @@ EXAMPLES = [
     # a gap in the mask is no end: a tool's token at place 0 of both, then the responses part
     worked("t_spmo", by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]]).but(mask=np.array([[0, 1]] * 2) > 0),
            None, [[0, -0.5], [0, 0.5]]),
+    # Right: b a, b; wrong: a, c. Fisher's p of [[1, 1], [1, 1]], the likeliest of its tables, is 1: F = 0, and IG = 1 - 1
+    # = 0: k_a = 0. For b [[2, 0], [0, 2]]: k_b = 1, as f₋ = 0 makes x = 1e5; c by [[0, 1], [2, 1]]: -1.
+    worked("ktae", by_hand([[1, 1], [1], [1], [1]], [1, 1, 0, 0], token_ids=[[5, 4], [5], [4], [6]]), None,
+           [[-ONE - 1, -ONE], [-ONE - 1], [ONE], [ONE + 1]], unit=1 / 5),
+    # c ends the text
+    worked("ktae", by_hand([[1, 1], [1], [1], [1]], [1, 1, 0, 0], token_ids=[[5, 4], [5], [4], [6]]), None,
+           [[-ONE - 1, -ONE], [-ONE - 1], [ONE], [ONE]], unit=1 / 5, end=6),
+    # Right a b c d, wrong a x c d: a from the start, c d from the end; A = ±1/2. Entropies 0: the right moves by
+    # 2, 1, 2, 2 over 3 conflict tokens, the wrong by its x alone; 4 tokens, 2 responses.
+    worked("gtpo_conflict", by_hand([[1] * 4] * 2, [1, 0], token_ids=[[1, 2, 3, 4], [1, 9, 3, 4]]), None,
+           [[-2, -1, -2, -2], [0, 1, 0, 0]], unit=0.5 / 3 / 4 / 2),
+    # both runs: the square. A break within the run: b counts from the end alone. Mean entropy 0.5 costs 0.05; 0.8 drops
+    worked("gtpo_conflict", by_hand([[1], [1], [1]], [1, 0, 1], token_ids=[[1], [1], [1]],
+                                    old_entropy=[[0.5], [0.0], [0.8]]), None,
+           [[-4 * (1 / 3 - 0.05)], [0], [0]], unit=1 / 3),
     # Old probabilities 0.25 and 0.95: the second token of each row is left out. Of the gains 0.6 and -0.2 of the
     # others the mean is 0.2, the variance 0.32: A = ±a, a = 0.4 / sqrt(0.32 + 1e-8). J is the mean over these two.
     worked("spo", by_hand([[1, 1]] * 2, [1, 0], gain=[[0.6, 5.0], [-0.2, 5.0]]).but(
@@ -509,3 +526,17 @@ def test_credit_without_a_critic_reads_a_value_that_somebody_else_learns() -> No
     objective = tokenpo.Objective(Gae(), tokenpo.method("ppo").surrogate, tokenpo.method("ppo").aggregate)
     assert objective.needs == {"value"} and "critic" not in str(objective)
     close(run(objective, ragged(0)), outcome("ppo", ragged(0)))
+
+
+def test_fishers_test_is_scipys() -> None:
+    """All tables of up to 8 right and 5 wrong responses; p of [[1, 9], [11, 3]] is 0.002759 (Fisher's tea, larger)."""
+    from scipy.stats import fisher_exact
+
+    tables = [
+        (a, b, m - a, n - b) for m in range(1, 9) for n in range(1, 6) for a in range(m + 1) for b in range(n + 1)
+    ]
+    tables.append((1, 9, 11, 3))
+    seen = fisher(*(torch.tensor(x, dtype=torch.float64) for x in zip(*tables, strict=True)))
+    expected = [fisher_exact([[a, b], [c, d]]).pvalue for a, b, c, d in tables]
+    np.testing.assert_allclose(seen.numpy(), expected, rtol=1e-9)
+    assert seen[-1] == pytest.approx(0.0027594561852200836, rel=1e-9)

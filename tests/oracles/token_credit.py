@@ -1,6 +1,8 @@
 """Methods with several rewards, or with advantages that differ along a response: loss and hand-derived gradient."""
 
 from collections import defaultdict
+from fractions import Fraction
+from math import asin, comb, exp, log2, sqrt
 
 import numpy as np
 
@@ -11,12 +13,82 @@ from .prelude import (
     group_advantage,
     groups,
     k3,
+    likelihood,
     loss,
     ratio,
     sequence_mean,
     token_mean,
     whitened,
 )
+
+
+def _bits(x, y):
+    return -sum(z / (x + y) * log2(z / (x + y)) for z in (x, y) if z)
+
+
+def _fisher(a, b, c, d):
+    # the probability, in whole numbers, of all tables with these margins that are no likelier than this one
+    n, row, column = a + b + c + d, a + b, a + c
+    ways = {k: comb(column, k) * comb(n - column, row - k) for k in range(row + 1)}
+    return Fraction(sum(w for w in ways.values() if w <= ways[a]), comb(n, row))
+
+
+@cases(
+    {},
+    {"alpha": 0.3, "beta": 2.0, "top": 0.5, "end": 1},
+    {"alpha": 0.0, "threshold": 0.4, "low": 0.1, "high": 0.4},
+    {"beta": 0.0},
+)
+def ktae(s, *, alpha=1.0, beta=1.0, top=1.0, threshold=0.0, end=None, low=0.2, high=0.2):
+    # A_it = A_i + k_v, v the token's id: k_v = top (2 sigmoid((α F + β IG) x / (α + β)) - 1)
+    A = group_advantage(s) + np.zeros(s.mask.shape)
+    for rows in groups(s):
+        texts = {+1: [], -1: []}
+        for i in rows:
+            texts[1 if s.reward[i] > threshold else -1].append(s.token_ids[i, s.mask[i]].tolist())
+        if not (texts[1] and texts[-1]):
+            continue
+        size = {y: sum(map(len, texts[y])) for y in texts}
+        for v in {v for y in texts for text in texts[y] for v in text} - {end}:
+            a, b = (sum(v in text for text in texts[y]) for y in (1, -1))
+            c, d = len(texts[1]) - a, len(texts[-1]) - b
+            p, n = _fisher(a, b, c, d), a + b + c + d
+            F = exp(-2 * p) if p < 1 else 0
+            IG = _bits(a + c, b + d) - (a + b) / n * _bits(a, b) - (c + d and (c + d) / n * _bits(c, d))
+            tf = {}
+            for y in texts:
+                q = sum(text.count(v) for text in texts[y]) / size[y]
+                tf[y] = 3 * q / (q + 2 * (0.5 + 0.5 * size[y] / ((size[1] + size[-1]) / 2)))
+            x = asin(sqrt(a / (a + c))) - asin(sqrt(b / (b + d)))
+            x += tf[1] / (tf[-1] + 1e-5) - tf[-1] / (tf[1] + 1e-5)
+            z = (alpha * F + beta * IG) * x / (alpha + beta)
+            k = top * (2 / (1 + exp(-z)) - 1) if z > -700 else -top
+            for i in rows:
+                A[i] += k * (s.token_ids[i] == v)
+    return token_mean(s, *clipped(*ratio(s), A, low, high))
+
+
+@cases({}, {"strength": 3.0, "cost": 0.5, "most": 1.1}, {"cost": 0.0, "most": np.inf})
+def gtpo_conflict(s, *, strength=2.0, cost=0.1, most=0.7):
+    # conflict: a place and an id that right and wrong responses share, in a run from the first or from the last token
+    base, c = group_advantage(s, std=False)[:, 0], np.zeros(s.mask.shape)
+    for rows in groups(s):
+        texts = {i: s.token_ids[i, s.mask[i]].tolist() for i in rows}
+        for i in rows:
+            runs = np.zeros((2, len(texts[i])), int)
+            for run, step in ((0, 1), (1, -1)):
+                for t, v in enumerate(texts[i][::step]):
+                    signs = {np.sign(base[j]) for j in rows if texts[j][::step][t : t + 1] == [v]}
+                    if base[i] == 0 or not {1, -1} <= signs:
+                        break
+                    runs[run, t] = 1
+            runs[1] = runs[1, ::-1]
+            w = np.where(base[i] < 0, ~runs.any(0), strength ** runs.sum(0))
+            H = s.old_entropy[i, s.mask[i]].mean()
+            c[i, s.mask[i]] = w * (base[i] - cost * H) * (most >= H) / max(1, runs.any(0).sum())
+
+    # A lp, without a ratio
+    return sequence_mean(s, *likelihood(s, c))
 
 
 @cases(

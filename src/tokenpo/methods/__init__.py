@@ -63,6 +63,7 @@ from .advantages import remax as remax, eb_cispo as eb_cispo
 from .critics import ppo as ppo, vapo as vapo, rto as rto
 from .teachers import opd as opd, gkd as gkd, rlsd as rlsd, sdar as sdar, sdpo as sdpo
 from .advantages import lite_ppo as lite_ppo, prpo as prpo, flash_reinforce as flash_reinforce
+from .shared_tokens import ktae as ktae, gtpo_conflict as gtpo_conflict
 # isort: on
 
 METHODS: dict[str, Callable[..., Objective]] = {name: x for name, x in globals().items() if hasattr(x, "paper")}

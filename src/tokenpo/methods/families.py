@@ -19,7 +19,7 @@ _METHODS = {
     "trust": "cispo sapo aspo ce_gppo dppo_tv dppo_kl m2po m2po_rollout rollout_is prime_rl dro fipo",
     "entropy": "tepo gtpo grpo_s hapo clip_cov kl_cov archer forking_tokens edge_grpo egspo sent skywork_entropy aer",
     "probability": "tr_grpo adv_reweight lopti stapo arm s_grpo",
-    "segments": "vineppo spo ospo t_spmo mt_grpo gigpo otb tw_grpo nthr thr",
+    "segments": "vineppo spo ospo t_spmo ktae gtpo_conflict mt_grpo gigpo otb tw_grpo nthr thr",
     "critics": "ppo vapo rto",
     "teachers": "opd gkd rlsd sdar sdpo",
 }
