@@ -48,8 +48,8 @@ EXAMPLES = [
     # a gap in the mask is no end: a tool's token at place 0 of both, then the responses part
     worked("t_spmo", by_hand([[1.0, 1.0]] * 2, [1, 0], token_ids=[[7, 1], [7, 2]]).but(mask=np.array([[0, 1]] * 2) > 0),
            None, [[0, -0.5], [0, 0.5]]),
-    # Right: b a, b; wrong: a, c. Fisher's p of [[1, 1], [1, 1]], the likeliest of its tables, is 1: F = 0, and IG = 1 - 1
-    # = 0: k_a = 0. For b [[2, 0], [0, 2]]: k_b = 1, as f₋ = 0 makes x = 1e5; c by [[0, 1], [2, 1]]: -1.
+    # Right: b a, b; wrong: a, c. Fisher's p of [[1, 1], [1, 1]], the likeliest of its tables, is 1: F = 0, and IG = 0:
+    # k_a = 0. For b [[2, 0], [0, 2]]: k_b = 1, as f₋ = 0 makes x = 1e5; c by [[0, 1], [2, 1]]: -1.
     worked("ktae", by_hand([[1, 1], [1], [1], [1]], [1, 1, 0, 0], token_ids=[[5, 4], [5], [4], [6]]), None,
            [[-ONE - 1, -ONE], [-ONE - 1], [ONE], [ONE + 1]], unit=1 / 5),
     # c ends the text

@@ -80,6 +80,7 @@ NOTES = {
     "prime_rl": "`low` and `high` are 0.5, likewise",
     "m2po_rollout": "`threshold` is 0.3, likewise",
     "flash_reinforce": "`delta` is 1, likewise",
+    "gtpo_conflict": "`most` is 9 nats, likewise",
     "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
     "gkd": "whole distributions are not among what is frozen here; in TRL it is beside TRL's own distillation there",
     "rlsd": "in TRL as opd",
