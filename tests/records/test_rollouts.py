@@ -380,3 +380,19 @@ def test_turns_that_a_cut_response_never_had_arrive_with_its_last_and_scores_tha
     odd = _drawn(Score(1.0, True, rewards={"a": 1.0}), Score(1.0, True, rewards={"b": 1.0}))
     with pytest.raises(TokenPOError, match="scored response 0 by a and response 1 by b: let it name the same rewards"):
         credit_inputs(odd, facts(odd), frozenset())
+
+
+def test_lines_of_one_trajectory(tmp_path):
+    """Text or numbers, apart from each other; groups of two trajectories each are even, though one has more lines."""
+    lines = [{**line, "group": "q", "trajectory": name} for line, name in zip(FOUR, ("a", 0, "a", 0), strict=True)]
+    lines = [{**line, "reward": reward} for line, reward in zip(lines, (1.0, 0.0, 1.0, 0.0), strict=True)]
+    more = [{**FOUR[0], "group": "r", "trajectory": i, "reward": 0.0} for i in (1, 2)]
+    found = read(write(tmp_path / "r.jsonl", [*lines, *more]))
+    assert found.rollouts.trajectory is not None and found.rollouts.trajectory.tolist() == [0, 1, 0, 1, 2, 3]
+    assert found.notes == ()
+    tokens = [response.tokens for response in found.responses]
+    again = read(write_lines(tmp_path / "s.jsonl", responses(found.rollouts, tokens)))
+    assert torch.equal(again.rollouts.trajectory, found.rollouts.trajectory)
+    lines[2]["reward"] = 0.5
+    with pytest.raises(TokenPOError, match=r"Rollouts\.reward differs in rows 0 and 2 of trajectory 0"):
+        read(write(tmp_path / "t.jsonl", lines))

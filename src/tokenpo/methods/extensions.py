@@ -20,6 +20,7 @@ from torch import Tensor
 from ..base.errors import TokenPOError, choose
 from ..core import parts
 from ..core.objective import Objective
+from ..core.trajectories import join_batch
 from ..core.types import TAUGHT, Batch
 
 
@@ -228,7 +229,8 @@ def with_teacher(
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:
     """[N, T] bool, response tokens dropped by the objective's corrections; None if no correction can drop tokens."""
-    batch, dropped = objective.restricted(batch), []
+    whole, places = join_batch(batch)
+    batch, dropped = objective.restricted(whole), []
     for part in parts.walk(objective.weights):
         if isinstance(part, parts.Rejection):
             dropped.append(~part.kept_of(batch))
@@ -236,4 +238,7 @@ def rejected(objective: Objective, batch: Batch) -> Tensor | None:
             dropped.append(part.of_batch(batch) == 0)
         elif isinstance(part, parts.Strayed):
             dropped.append(part(batch))
-    return functools.reduce(torch.logical_or, dropped) & batch.mask if dropped else None
+    if not dropped:
+        return None
+    found = functools.reduce(torch.logical_or, dropped) & batch.mask
+    return found if places is None else places.apart(found)

@@ -34,7 +34,9 @@ REQUIRED = {
     "tokens": "one string for each response token, or token_ids",
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
 }
-KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "rewards", *PER_RESPONSE, *PER_TOKEN})
+KNOWN = frozenset(
+    {*REQUIRED, "trajectory", "token_ids", "prompt", "correct", "step", "rewards", *PER_RESPONSE, *PER_TOKEN}
+)
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,19 @@ class Response:
     step: int | None = None
     single: Mapping[str, float] = field(default_factory=dict)
     rewards: Mapping[str, float | None] | None = None
+    trajectory: int | str | None = None
 
     @property
     def given(self) -> frozenset[str]:
-        plain = ("token_ids", "rewards", "step")
+        plain = ("token_ids", "rewards", "step", "trajectory")
         return (
             frozenset(self.numbers) | self.single.keys() | {name for name in plain if getattr(self, name) is not None}
         )
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file, without absent fields."""
-        line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
+        places = ("step", "group", "trajectory", "prompt", "reward", "correct")
+        line: dict[str, Any] = {name: getattr(self, name) for name in places}
         line |= {name: getattr(self, name) for name in ("rewards", "tokens", "token_ids")}
         line |= {**self.single, **self.numbers}
         line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
@@ -94,6 +98,7 @@ def responses(
     single = {name: x.tolist() for name in PER_RESPONSE if (x := rollouts.get(name)) is not None}
     reward = rollouts.reward.tolist()
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
+    trajectory = None if rollouts.trajectory is None else rollouts.trajectory.tolist()
     names = [str(i) for i in range(len(each[0]))] if each and reward_names is None else reward_names or ()
     for row, row_mask in enumerate(rollouts.mask.cpu()):
         yield Response(
@@ -106,6 +111,7 @@ def responses(
             correct=None if correct is None else correct[row],
             step=step,
             single={name: shortest(x[row]) for name, x in single.items()},
+            trajectory=None if trajectory is None else trajectory[row],
             rewards=None
             if each is None
             else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
@@ -179,9 +185,10 @@ class _Fields(BaseModel):
     correct: bool | None = None
     step: int | None = None
     rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
+    trajectory: int | str | None = None
 
 
-_PLAIN = ("group", "reward", "prompt", "correct", "step", "rewards")
+_PLAIN = ("group", "reward", "prompt", "correct", "step", "rewards", "trajectory")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
 _PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
 _PER_TOKEN |= dict.fromkeys(PER_RESPONSE, (float | None, None))

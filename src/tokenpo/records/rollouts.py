@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ def record(
         "reward": torch.tensor([response.reward for response in responses], dtype=torch.float64),
         "group": torch.tensor(numbered([response.group for response in responses])),
         "rewards": torch.tensor(rewards, dtype=torch.float64) if names else None,
+        "trajectory": None if responses[0].trajectory is None else torch.tensor(numbered([*_trajectories(responses)])),
         **single,
         **facts,
     }
@@ -151,9 +152,15 @@ def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
     return torch.tensor(padded, dtype=torch.long if name in WHOLE else torch.float64)
 
 
+def _trajectories(responses: Sequence[Response]) -> Iterable[Hashable]:
+    """The trajectory of each row; without one each row is its own."""
+    return (row if response.trajectory is None else (response.trajectory,) for row, response in enumerate(responses))
+
+
 def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
     """Notes on groups whose size shows that responses may be missing."""
-    sizes = Counter(response.group for response in responses)
+    whole = dict(zip(_trajectories(responses), responses, strict=True))
+    sizes = Counter(response.group for response in whole.values())
     if len(sizes) > 1 and max(sizes.values()) == 1:
         return ["Every response is a group of its own: give the responses to one prompt the same group."]
     common = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
