@@ -24,7 +24,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
-from ...base.errors import TokenPOError, Unsupported, present, refuse
+from ...base.errors import TokenPOError, present, refuse
 from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
 from ...core.learner import Learner
