@@ -174,8 +174,7 @@ def do(job: Job, place: Path, model: str) -> dict:
     plan = Plan(config)
     model = Local.open(plan)
     if job.reward != "true":
-        paid = Paid(model.task, job.reward, job.seed)
-        model.engine = dataclasses.replace(model.engine, task=paid)
+        model.task = Paid(model.task, job.reward, job.seed)
     progress = Progress(sizes=dict.fromkeys(LOGS, 0))
     model.start(None, progress)
     directory = new_directory(config)
