@@ -220,43 +220,25 @@ def test_it_refuses_wrong_keys_and_raw_log_probabilities(runner: Any, engine: Si
         engine.processor(settings("raw_logprobs"), *given)
 
 
-def test_any_order_of_updates(engine: SimpleNamespace) -> None:
-    """400 steps of a batch that vLLM might run: finished rows leave, new ones fill the gaps, the rest is condensed."""
-    g, batch = np.random.default_rng(0), Rows(engine)
-    heats = [None, None, heat(1), heat(2), heat(3)]
-    rows: list = []
+def test_rows_leave_are_filled_again_moved_and_swapped(engine: SimpleNamespace) -> None:
+    """As vLLM reports them: a row that is filled again, or that a move replaces, need not be reported as removed."""
+    batch, (a, b, c) = Rows(engine), map(heat, (1, 2, 3))
     one_way, swap = engine.MoveDirectionality.UNIDIRECTIONAL, engine.MoveDirectionality.SWAP
-    for step in range(400):
-        before = list(rows)
-        removed = [row for row in range(len(rows)) if g.random() < 0.2]
-        added, moved = [], []
-        gaps = sorted(removed)
-        table = {row: one for row, one in enumerate(rows) if row not in removed}
-        for _ in range(g.integers(0, 3)):
-            row = gaps.pop(0) if gaps else max([len(rows) - 1, *table]) + 1
-            if row in removed and g.random() < 0.5:
-                # vLLM reports a row that is filled again as added alone.
-                removed.remove(row)
-            table[row] = heats[g.integers(len(heats))]
-            added.append((row, batch.request(table[row])))
-        while gaps and table and max(table) > gaps[0]:
-            source, target = max(table), gaps.pop(0)
-            if target in removed and g.random() < 0.5:
-                # A move may replace a row that was not reported as removed.
-                removed.remove(target)
-            moved.append((source, target, one_way))
-            table[target] = table.pop(source)
-        for _ in range(g.integers(0, 2) if len(table) > 1 else 0):
-            a, b = (int(x) for x in g.choice(len(table), 2, replace=False))
-            moved.append((a, b, swap))
-            table[a], table[b] = table[b], table[a]
-        rows = [table[row] for row in range(len(table))]
-        if removed or added or moved:
-            batch.update(len(rows), removed, added, moved)
-        else:
-            batch.processor.update_state(None)
-        if step % 10 == 0 or len(before) > 6:
-            batch.check(rows, step)
+
+    def step(rows: list[Any], removed: Any = (), added: Any = (), moved: Any = ()) -> None:
+        batch.update(len(rows), removed, [(row, batch.request(one)) for row, one in added], moved)
+        batch.check(rows, len(rows))
+
+    step([a, None, b, c], added=enumerate([a, None, b, c]))
+    step([c, None, b], removed=[0], moved=[(3, 0, one_way)])  # the last fills the gap
+    step([c, b, None], moved=[(1, 2, swap)])
+    step([c, a, None], added=[(1, a)])  # filled again
+    step([None, a], moved=[(2, 0, one_way)])  # replaced
+    step([None, b, a, c], removed=[1], added=[(1, b), (2, a), (3, c)])
+    step([c, b, a, None], moved=[(3, 0, swap)])
+    step([c, b], removed=[2, 3])
+    batch.processor.update_state(None)
+    batch.check([c, b], 9)
 
 
 def test_slots_are_recycled_and_rows_reordered(engine: SimpleNamespace) -> None:

@@ -123,7 +123,6 @@ def test_a_tinker_server_makes_the_same_runs(tmp_path):
     [
         ("grpo", 2, [], TokenPOError, "nothing to compare with"),
         ("", 2, [], TokenPOError, "'' is no method"),
-        ("grpo,,dapo", 2, [], TokenPOError, "'' is no method"),
         ("grpo,hapo:", 2, [], TokenPOError, "'hapo:' is no method"),
         ("grpo,hapo:tau", 2, [], TokenPOError, "'hapo:tau' is no method"),
         ("tau=0,grpo", 2, [], TokenPOError, "the option tau=0 has no method before it"),
@@ -136,7 +135,6 @@ def test_a_tinker_server_makes_the_same_runs(tmp_path):
         ("grpo,hapo:beta=7", 2, [], TokenPOError, "hapo: beta is 7, expected a number in"),
         ("grpo,hapo:tau=wide", 2, [], TokenPOError, "method hapo: option tau = 'wide' must be a number"),
         ("grpo,dapo", 1, [], TokenPOError, "--seeds 1 gives no pairs"),
-        ("grpo,dapo", 0, [], TokenPOError, "--seeds 0 gives no pairs"),
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
         ("grpo,dapo", 2, ["output.dir=x"], TokenPOError, "use --out"),
         ("grpo,dapo", 2, ["train.lrr=1"], UnknownName, "has no key 'lrr'"),
@@ -144,7 +142,6 @@ def test_a_tinker_server_makes_the_same_runs(tmp_path):
         ("hapo,hapo:tau=0.05", 2, [], TokenPOError, "hapo and hapo:tau=0.05 are the same objective"),
         ("a b@grpo,a-b@dapo", 2, [], TokenPOError, "would share the directory"),
         ("A@grpo,a@dapo", 2, [], TokenPOError, "would share the directory"),
-        ("grpo," + "x" * 120 + "@dapo", 2, [], TokenPOError, "too long for a directory"),
     ],
 )
 def test_mistakes_are_named(plan, methods, seeds, overrides, kind, message):

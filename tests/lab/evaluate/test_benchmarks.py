@@ -148,12 +148,6 @@ def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served):
     assert set(task.test[0].columns) == {"quiz", "solution_text"}
 
 
-def test_a_version_that_may_run_code_of_a_data_set_is_refused(served, monkeypatch):
-    monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
-    with pytest.raises(TokenPOError, match=r"datasets 3\.6\.0 may run code"):
-        load(BENCHMARKS["math500"])
-
-
 @pytest.mark.parametrize("column", ["answer", "solution"])
 def test_a_prompt_that_shows_the_reference_is_refused(tmp_path, column):
     """The braces of LaTeX are taken for a column's; with blanks they are not."""

@@ -158,8 +158,6 @@ def _check_directories(runs: Sequence[PlannedRun]) -> None:
                 f"--methods: {owners[name]} and {run.label} would share the directory {run.directory}: tell them apart "
                 "as LABEL@METHOD:KEY=VALUE"
             )
-        if len(name) > 120:
-            raise TokenPOError(f"--methods: {run.label} is too long for a directory: give a shorter name with LABEL@")
         owners[name] = run.label
 
 

@@ -22,7 +22,6 @@ from ...train.tasks.verify import VerifierOptions, checked, make_verifier
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 TAGGED = "Think step by step, then give {what} alone between <answer> and </answer>."
 ALL = "all"  # all references of a list are required, so they are joined
-_OLDEST = 4  # first major version of `datasets` that never runs code from a data set
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,6 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
         raise TokenPOError(
             f"{hub} needs the package datasets: pip install 'tokenpo[hub]', or give a local copy with --data FILE"
         ) from error
-    if int(str(datasets.__version__).partition(".")[0]) < _OLDEST:
-        raise TokenPOError(
-            f"datasets {datasets.__version__} may run code from a data set: pip install -U 'datasets>={_OLDEST}'"
-        )
     parts: list[list[Row]] = []
     for part in split.split("+"):
         try:

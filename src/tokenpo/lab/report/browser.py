@@ -13,7 +13,6 @@ from ...records.metrics import Number
 from ...records.run import Rollout, Trace
 from ..page.text import paragraph, visible
 from ..page.tokens import (
-    EXPECTED,
     HEAD,
     KNOWN,
     LABEL_LIMIT,
@@ -65,7 +64,7 @@ class View(NamedTuple):
 class Browser:
     """The browser: `views` are the one or two sides of the first view.
 
-    `fixed` are quantities that do not vary, `lacks` the labels of those that the trace lacks.
+    `fixed` are quantities that do not vary.
     """
 
     scales: tuple[Scale, ...]
@@ -73,7 +72,6 @@ class Browser:
     steps: tuple[DrawnStep, ...]
     views: tuple[View, ...]
     fixed: tuple[tuple[str, str], ...]
-    lacks: tuple[str, ...]
     notes: tuple[str, ...]
     rollouts: int
     tokens: int
@@ -104,8 +102,7 @@ def browse(trace: Trace) -> Browser | None:
     return Browser(
         tuple(shown), names.index(first) if first in names else 0, steps,
         views=tuple(_bounded(steps, view) for view in _places(steps)), fixed=tuple(fixed),
-        lacks=tuple(KNOWN[name].label for name in EXPECTED if name not in recorded), notes=tuple(notes),
-        rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
+        notes=tuple(notes), rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
     )  # fmt: skip
 
 
