@@ -58,6 +58,26 @@ own. An option that the verifier does not read is refused.
 
 A prompt that stands in the train and in the test file is a warning.
 
+### GSM8K and DAPO-Math
+
+Save the rows with `datasets` (`pip install datasets`), and name their columns:
+
+```py
+from datasets import load_dataset
+
+load_dataset("openai/gsm8k", "main", split="train").to_parquet("gsm8k.parquet")
+rows = load_dataset("BytedTsinghua-SIA/DAPO-Math-17k", split="train").to_pandas()
+rows[~rows["prompt"].map(str).duplicated()].to_parquet("dapo_math.parquet")
+```
+
+| rows | `[task.options]`, beside `path` |
+| --- | --- |
+| GSM8K | `verifier = "math"`, `prompt_key = "question"`, `answer_key = "answer"`, `chat = true`; the answer behind `####` is the reference |
+| DAPO-Math | `verifier = "math"`; prompts are chats, the reference is `reward_model.ground_truth` |
+
+DAPO-Math-17k holds each of its 17 thousand prompts about a hundred times, [by
+accident](https://github.com/BytedTsinghua-SIA/DAPO/issues/36), so remove copies first.
+
 ## Tasks that come with the package
 
 `[task] name = "dial_sum"`, or `tokenpo eval MODEL --task NAME --task-option KEY=VALUE`. The train and the test split
