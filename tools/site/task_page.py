@@ -72,7 +72,7 @@ rows[~rows["prompt"].map(str).duplicated()].to_parquet("dapo_math.parquet")
 
 | rows | `[task.options]`, beside `path` |
 | --- | --- |
-| GSM8K | `verifier = "math"`, `prompt_key = "question"`, `answer_key = "answer"`, `chat = true`; the text behind `####` counts |
+| GSM8K | `verifier = "math"`, `prompt_key = "question"`, `answer_key = "answer"`, `chat = true` |
 | DAPO-Math | `verifier = "math"`; prompts are chats, the reference is `reward_model.ground_truth` |
 
 DAPO-Math-17k holds each of its 17 thousand prompts about a hundred times, [by
