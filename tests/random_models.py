@@ -23,6 +23,14 @@ def random_qwen(directory: Path, head_dim: int = 8) -> Path:
     return _written(model, directory)
 
 
+def random_experts(directory: Path) -> Path:
+    """A mixture of four experts, two for a token."""
+    torch.manual_seed(0)
+    experts = {"moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1}
+    own = {"hidden_size": 16, "num_key_value_heads": 1, "head_dim": 8, "initializer_range": 0.5}
+    return _written(_model("qwen3_moe", **own, **experts, **SHAPE), directory)
+
+
 def random_llama(directory: Path) -> Path:
     """A head of its own, and attention heads of 32."""
     torch.manual_seed(0)

@@ -129,8 +129,8 @@ TRL: tuple[Row, ...] = (
     ),
     *_honoured("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
     *_theirs(
-        "model: `router_aux_loss_coef` above 0 is refused; dropout and noise that make two passes differ stop the run "
-        "before its first update",
+        "model: `router_aux_loss_coef` adds TRL's auxiliary loss of experts to ours, in TRL's own pass; dropout and "
+        "noise that make two passes differ stop the run before its first update",
         "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32",
     ),
     *_theirs(

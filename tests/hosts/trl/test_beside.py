@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import trl
+from transformers import TrainerCallback
 
 import tokenpo.trl
+from random_models import random_experts
 from trl_support.small import BESIDE, even, prompts
 
 SHOWN = ("loss", "entropy", "kl", "reward", "frac_reward_zero_std", "completions/mean_length")
@@ -18,7 +21,19 @@ def seldom(completions: list[str], **columns: Any) -> list[float | None]:
     return [None if row % 3 == 1 else float(row % 4) for row in range(len(completions))]
 
 
-def train(package: Any, model: Path, out: Path, ends: Any, settings: dict[str, Any]) -> list[dict[str, float]]:
+class Gradients(TrainerCallback):
+    """Those of all parameters before each optimiser step, in one row."""
+
+    def __init__(self) -> None:
+        self.rows: list[torch.Tensor] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **named: Any) -> None:
+        self.rows.append(torch.cat([x.grad.flatten().clone() for x in model.parameters() if x.grad is not None]))
+
+
+def train(
+    package: Any, model: Path, out: Path, ends: Any, settings: dict[str, Any], *callbacks: TrainerCallback
+) -> list[dict[str, float]]:
     usual = {
         "use_cpu": True, "bf16": False, "report_to": "none", "gradient_checkpointing": False, "num_generations": 4,
         "per_device_train_batch_size": 8, "max_completion_length": 8, "logging_steps": 1, "max_steps": 4,
@@ -26,7 +41,7 @@ def train(package: Any, model: Path, out: Path, ends: Any, settings: dict[str, A
     }  # fmt: skip
     rewards = [even, seldom] if "reward_weights" in settings else seldom if ends is None else even
     args = package.GRPOConfig(str(out), **usual | settings)
-    trainer = package.GRPOTrainer(str(model), rewards, args, train_dataset=prompts())
+    trainer = package.GRPOTrainer(str(model), rewards, args, train_dataset=prompts(), callbacks=[*callbacks])
     trainer.eos_token_ids = trainer.eos_token_ids if ends is None else ends
     trainer.train()
     return [line for line in trainer.state.log_history if "grad_norm" in line]
@@ -47,3 +62,25 @@ def test_both_are_the_same_numbers(name: str, model_dir: Path, tmp_path: Path) -
     for line, expected in zip(ours, theirs, strict=True):
         for what in ("grad_norm", *(shown & {*expected})):
             assert line[what] == pytest.approx(expected[what], rel=2e-3, abs=1e-5), what
+
+
+@pytest.mark.parametrize("coefficient", [None, 0.7])
+def test_the_auxiliary_loss_of_experts_is_trls(coefficient: float | None, tmp_path: Path) -> None:
+    """None: the coefficient of the model's own config, 0.001."""
+    model, out = random_experts(tmp_path / "model"), {}
+    settings = {"router_aux_loss_coef": coefficient, "gradient_accumulation_steps": 2, "num_iterations": 2}
+    for name, package, more in (
+        ("theirs", trl, {}),
+        ("ours", tokenpo.trl, {}),
+        ("off", trl, {"router_aux_loss_coef": 0.0}),
+    ):
+        seen = Gradients()
+        out[name] = train(package, model, tmp_path / name, None, settings | more, seen), torch.stack(seen.rows)
+    (theirs, expected), (ours, gradients), (_, off) = out["theirs"], out["ours"], out["off"]
+    for line, other in zip(ours, theirs, strict=True):
+        for what in (*SHOWN, "aux_loss"):
+            if what in other:
+                assert line[what] == pytest.approx(other[what], rel=2e-3, abs=1e-5), what
+    difference, moved = (gradients - expected).norm(dim=1), (off - expected)[0].norm()
+    assert (difference <= 2e-3 * expected.norm(dim=1)).all() and difference[0] < moved / 2
+    assert coefficient is None or moved > 0.1 * expected[0].norm()

@@ -52,7 +52,8 @@ def trainer(model: Any, kind: str = "NO", precision: str = "no", **args: Any) ->
         autocast=lambda: torch.autocast("cpu", enabled=False),
     )
     settings = SimpleNamespace(**({"torch_compile": False, "fused_objective": None} | args))
-    return SimpleNamespace(model=model, accelerator=accelerator, args=settings)
+    experts = settings.__dict__.pop("experts", False)
+    return SimpleNamespace(model=model, accelerator=accelerator, args=settings, aux_loss_enabled=experts)
 
 
 PLAIN: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
@@ -77,6 +78,7 @@ OTHERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "compiled": (qwen, {"torch_compile": True}),
     "not measured on a GPU": (qwen, {"device": "cuda"}),
     "switched off": (qwen, {"fused_objective": False}),
+    "an auxiliary loss": (qwen, {"experts": True}),
 }
 
 

@@ -152,9 +152,17 @@ def test_a_model_in_memory_has_no_reference(tmp_path: Path) -> None:
     refused.check("archer ref_logprob", lambda: trainer(model, tmp_path, method="archer"))
 
 
-def test_an_auxiliary_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        ("grpo fused_objective=True", {"fused_objective": True}),
+        ("tepo entropy_drift", {"method": "tepo", "method_options": {"decreasing": "analytic"}}),
+    ],
+)
+def test_an_auxiliary_loss_beside_another_pass(names: str, settings: dict[str, Any], tmp_path: Path) -> None:
     model, tokenizer = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **EXPERTS)), AutoTokenizer.from_pretrained(ASSETS)
-    refused.check(["grpo", "auxiliary loss"], lambda: trainer(model, tmp_path, {"processing_class": tokenizer}))
+    asked = [*names.split(), "router_aux_loss_coef=0.0"]
+    refused.check(asked, lambda: trainer(model, tmp_path, {"processing_class": tokenizer}, **settings))
 
 
 @pytest.mark.parametrize(

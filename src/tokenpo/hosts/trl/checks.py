@@ -49,10 +49,12 @@ def _model(trainer: Any) -> Iterator[str]:
             f"{method} takes old log-probabilities from a pass of their own in TRL's trainer, and the policy's {name} "
             f"leaves out other units in each pass (p = {p}): set disable_dropout=True, or lora_dropout=0"
         )
-    if trainer.aux_loss_enabled:
+    others = {"fused_objective=True"} if trainer.args.fused_objective else set()
+    others |= trainer.policy_objective.needs & {"entropy_drift", "teacher_divergence"}
+    if trainer.aux_loss_enabled and others:
         yield (
-            f"{method} replaces TRL's loss, and with it the auxiliary loss of a mixture of experts: set "
-            "router_aux_loss_coef=0.0"
+            f"the auxiliary loss of a mixture of experts comes from TRL's own pass, and {method} takes another, for "
+            f"{', '.join(sorted(others))}: set router_aux_loss_coef=0.0, or do without"
         )
     if not trainer.use_vllm and not trainer.rollout_func:
         yield from unasked(trainer.model.generation_config, trainer.generation_config)

@@ -53,7 +53,7 @@ class Forward:
         """Must be called before the model is wrapped."""
         setting = trainer.args.fused_objective
         use_head = trainer.accelerator.device.type in IN_HEAD_BY_DEFAULT if setting is None else setting
-        in_head = use_head and has_whole_plain_head(trainer)
+        in_head = use_head and not trainer.aux_loss_enabled and has_whole_plain_head(trainer)
         if setting and not in_head:
             logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
         return Forward(trainer, in_head, "entropy_drift" in objective.needs, objective.entropy_gradient)
@@ -66,7 +66,7 @@ class Forward:
             rows: rows per pass; None scores all at once.
         """
         if not self.drift and not self.in_head:
-            return self.by_trl(model, inputs, rows)
+            return self.by_trl(model, inputs, rows)[0]
         if "pixel_values" in inputs:
             raise Unsupported(
                 f"{self.trainer.policy_objective.name} takes a pass with logits for entropy_drift, which TRL has for "
@@ -80,18 +80,21 @@ class Forward:
         logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 
-    def by_trl(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
-        """Like `policy`, by TRL's own pass, for any model that TRL has prepared."""
+    def by_trl(
+        self, model: Any, inputs: Mapping[str, Any], rows: int | None, *, aux: bool = False
+    ) -> tuple[Policy, Tensor | None]:
+        """Like `policy`, by TRL's own pass, for any model that TRL has prepared; with its `aux_loss`, if asked for."""
         score = self.trainer._get_per_token_logps_and_entropies
-        logprob, entropy = score(
+        logprob, entropy, aux_loss = score(
             model=model,
             **texts(inputs),
             logits_to_keep=inputs["completion_ids"].size(1),
             batch_size=rows,
             compute_entropy=True,
+            compute_aux_loss=aux,
             **{name: inputs[name] for name in inspect.signature(score).parameters if name in inputs},  # image inputs
-        )[:2]
-        return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
+        )
+        return Policy(logprob, entropy if self.entropy_grad else entropy.detach()), aux_loss
 
     def _by_head(self, model: Any, part: Mapping[str, Tensor]) -> list[Tensor | None]:
         """The first three of `TokenStats` [M, T], zero where the completion has ended."""
@@ -217,17 +220,21 @@ class MicroLoss:
     batch: Batch | None  # None in that case
     loss: Loss | None
     entropy: Tensor  # [M, T] of the current policy, detached, nats
+    aux: Tensor | None = None  # TRL's load-balancing loss of a mixture of experts, with graph
 
 
 def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
     """The loss from log-probabilities with graph; `update` is None if no row has a response token."""
     mask = None if update is None else update.of(inputs[ROW])[0].mask
-    policy = forward.policy(model, inputs)
+    if forward.trainer.aux_loss_enabled:
+        policy, aux = forward.by_trl(model, inputs, None, aux=True)
+    else:
+        policy, aux = forward.policy(model, inputs), None
     if update is None or mask is None or not mask.any():
-        return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.need("entropy").detach())
+        return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.need("entropy").detach(), aux)
     policy = padded(policy, mask.shape[1])
     batch, loss = update.evaluate(policy, inputs[ROW])
-    return MicroLoss(loss.value, batch, loss, policy.need("entropy").detach())
+    return MicroLoss(loss.value, batch, loss, policy.need("entropy").detach(), aux)
 
 
 def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:

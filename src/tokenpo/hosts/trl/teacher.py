@@ -62,7 +62,7 @@ class Teacher:
     @torch.no_grad()
     def logprob(self, inputs: Mapping[str, Any], rows: int) -> Tensor:
         """[M, T] log-probabilities of the completions, `rows` rows per pass."""
-        return self.trainer.forward_passes.by_trl(self.model, inputs, rows).logprob.float()
+        return self.trainer.forward_passes.by_trl(self.model, inputs, rows)[0].logprob.float()
 
     @torch.no_grad()
     def head(self, inputs: Mapping[str, Any], mask: Tensor) -> TeacherHead:

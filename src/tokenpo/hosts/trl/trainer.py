@@ -212,7 +212,12 @@ class TokenPOTrainer(trl.GRPOTrainer):
             require_finite(update, inputs[ROW], scored)
             current.watch(inputs[ROW], scored.batch, scored.loss)
         # DDP averages gradients over ranks, and their losses add up.
-        return scored.value * self.accelerator.num_processes
+        value = scored.value * self.accelerator.num_processes
+        if scored.aux is None:
+            return value
+        mode, parts = ("eval", 1) if current is None else ("train", self.current_gradient_accumulation_steps)
+        self._metrics[mode]["aux_loss"].append(float(self.accelerator.gather(scored.aux.detach()).mean()))
+        return value + self.router_aux_loss_coef * scored.aux / parts  # TRL's: a mean over micro-batches and ranks
 
     def _evaluated(self, model: Any, inputs: Any) -> Update | None:
         """An evaluation batch as an update of its own, on the whole objective."""
