@@ -20,7 +20,7 @@ from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 if TYPE_CHECKING:
     from .head.fused import Fused
-    from .head.teacher import Teacher
+    from .head.teacher import AnyTeacher
 
 
 def live(objective: Objective, rollouts: Rollouts, credit: Credit) -> Tensor:
@@ -112,7 +112,7 @@ class Update:
         *,
         bias: Tensor | None = None,
         in_place: bool = False,
-        teacher: Teacher | None = None,
+        teacher: AnyTeacher | None = None,
     ) -> tuple[Batch, Fused]:
         """`evaluate` from hidden states, fused with the head so that logits are not kept (`core.head.fused`).
 

@@ -17,7 +17,7 @@ from timing import peak_bytes
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.head.fused import Fused, fused_gradient, fused_loss
 from tokenpo.core.head.projection import HeadGradient
-from tokenpo.core.head.teacher import Teacher
+from tokenpo.core.head.teacher import Teacher, TopTokens
 from tokenpo.core.head.token_stats import token_stats
 from tokenpo.core.parts import EntropyBonus, TeacherDivergence
 from tokenpo.core.trial import example
@@ -158,6 +158,18 @@ def test_every_chunk_from_one_token_to_all_of_them(objective, dead: bool, v: int
         _, pulled = fused_gradient(objective, *leaves[:2], *problem.step[2:], **how)
         for mine, theirs in zip((pulled, leaves[1].grad, leaves[2].grad), wanted.gradients, strict=True):
             near(mine, theirs)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_a_teachers_top_tokens_with_one_other_are_the_whole(beta: float) -> None:
+    problem, objective = Problem(taught(beta), v=12, bias=True, groups=2, size=3), taught(beta)
+    wanted, heat = problem.plain(objective), problem.rollouts.temperature[problem.rollouts.mask][:, None]
+    whole = torch.nn.functional.linear(problem.teacher.hidden.detach(), problem.teacher.head, problem.teacher.bias)
+    logprob, ids = (whole / heat).log_softmax(-1).topk(11)
+    fused = fused_loss(objective, *problem.step, bias=problem.bias, chunk=4, teacher=TopTokens(ids, logprob))
+    near(fused.loss.value.detach(), wanted.value)
+    for mine, theirs in zip(torch.autograd.grad(fused.loss.value, problem.leaves), wanted.gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("objective", [DAPO, BONUS])

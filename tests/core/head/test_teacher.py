@@ -9,7 +9,7 @@ from torch import Tensor
 
 from naive_head import naive_divergence, naive_stats
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.head.teacher import Teacher
+from tokenpo.core.head.teacher import Teacher, TopTokens
 from tokenpo.core.head.token_stats import stats_from_logits, token_stats
 
 BETAS = (0.0, 0.1, 0.5, 1.0)
@@ -111,3 +111,56 @@ def test_half_precision_keeps_its_digits() -> None:
 def test_a_teacher_of_another_vocabulary_is_refused() -> None:
     with pytest.raises(TokenPOError, match="must be like logits"):
         stats_from_logits(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), teacher=torch.zeros(2, 4))
+
+
+def _top(problem: Problem, k: int) -> TopTokens:
+    """The k likeliest tokens of the problem's teacher, at its temperatures."""
+    logprob, ids = (problem.logits()[1] / problem.heat[:, None]).log_softmax(-1).detach().topk(k)
+    return TopTokens(ids, logprob)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("k", [1, 5, 39])
+def test_top_tokens_and_a_tail(k: int, chunk: int | None, beta: float) -> None:
+    """Beside autograd through the K + 1 masses; with one token in the tail it is the whole divergence, else less."""
+    problem = Problem(40)
+    hidden, head, bias = problem.leaves
+    top, (z, taught) = _top(problem, k), problem.logits()
+    p, q = ((x / problem.heat[:, None]).softmax(-1).gather(1, top.ids) for x in (z, taught.detach()))
+    p, q = (torch.cat([x, 1 - x.sum(1, keepdim=True)], 1).log() for x in (p, q))
+    coarse, whole = naive_divergence(p, q, 1.0, beta), naive_divergence(z, taught, 1 / problem.heat[:, None], beta)
+    seen = token_stats(
+        hidden, head, problem.target, problem.heat, bias=bias, teacher=top, chunk=chunk, beta=beta
+    ).teacher_divergence
+    torch.testing.assert_close(seen, coarse, rtol=1e-9, atol=1e-11)
+    (torch.testing.assert_close if k == 39 else _less)(seen, whole, rtol=1e-9, atol=1e-11)
+    weight = torch.linspace(-1, 2, M).double()
+    mine, exact = (torch.autograd.grad((weight * x).sum(), problem.leaves) for x in (seen, coarse))
+    for one, other in zip(mine, exact, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+def _less(x: Tensor, y: Tensor, **_: float) -> None:
+    assert (x < y - 1e-6).all() and (x > 0).all()
+
+
+def test_top_tokens_by_hand() -> None:
+    """p = 1/2, 1/4, 1/4; of q one token is known, 3/4: the divergence of (3/4, 1/4) from (1/2, 1/2), as above.
+
+    The tail's slope 1/4 is shared by the masses of its tokens: 1/8 each.
+    """
+    z = torch.tensor([[math.log(2), 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    top = TopTokens(torch.tensor([[0]]), torch.tensor([[0.75]], dtype=torch.float64).log())
+    seen = token_stats(
+        z, torch.eye(3, dtype=torch.float64), torch.tensor([0]), teacher=top, beta=0.0
+    ).teacher_divergence
+    near(seen, torch.tensor([0.75 * math.log(1.5) - 0.25 * math.log(2)], dtype=torch.float64))
+    near(torch.autograd.grad(seen.sum(), z)[0], torch.tensor([[-0.25, 0.125, 0.125]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("ids", "k"), [(2, 3), (3, 3), (0, 0)])
+def test_top_tokens_of_another_shape_are_refused(ids: int, k: int) -> None:
+    top = TopTokens(torch.zeros(1, ids, dtype=torch.long), torch.zeros(1, k))
+    with pytest.raises(TokenPOError, match=r"must be \[M, K\]"):
+        token_stats(torch.zeros(1, 3), torch.eye(3), torch.tensor([0]), teacher=top)

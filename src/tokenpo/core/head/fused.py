@@ -27,7 +27,7 @@ from ..ops.known_gradient import known
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of, same_dtype, tile_rows
 from .softmax import RowStats, ascent, part, residual, wide
-from .teacher import Teacher
+from .teacher import AnyTeacher
 from .token_stats import joined, live_rows
 
 # All responses, all tokens.
@@ -68,7 +68,7 @@ def fused_loss(
     generator: torch.Generator | None = None,
     chunk: int | None = None,
     terms: Collection[str] | None = None,
-    teacher: Teacher | None = None,
+    teacher: AnyTeacher | None = None,
 ) -> Fused:
     """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
 
@@ -115,7 +115,7 @@ def fused_gradient(
     generator: torch.Generator | None = None,
     chunk: int | None = None,
     terms: Collection[str] | None = None,
-    teacher: Teacher | None = None,
+    teacher: AnyTeacher | None = None,
 ) -> tuple[Fused, Tensor]:
     """`fused_loss` without graph: adds the gradients in place to `head.grad` and `bias.grad`, which must be leaves.
 
@@ -160,7 +160,7 @@ class Work:
     totals: Totals
     chunk: int
     terms: Collection[str] | None
-    teacher: Teacher | None = None
+    teacher: AnyTeacher | None = None
     place: Tensor = field(init=False)
     target: Tensor = field(init=False)
     scale: float | Tensor = field(init=False)

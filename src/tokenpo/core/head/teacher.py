@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -58,6 +59,49 @@ class Teacher:
         """(divergence [M'], its slope [M', V]) of the rows `at`, from the policy's logits [M', V] of these rows."""
         slope = logits_of(part(self.hidden, at), self.head, self.bias)
         return divergence_(logits, slope, scale, beta), slope
+
+
+@dataclass(frozen=True, eq=False)
+class TopTokens:
+    """A teacher of which only the likeliest K < V tokens are known; all others count as one token, the tail.
+
+    The divergence of these K + 1 is a lower bound on that of the whole distributions, and 0 where masses agree.
+
+    Args:
+        ids: [M, K] ids of these tokens, each once in a row.
+        logprob: [M, K] the teacher's log-probabilities of them, nats, at the temperature of the policy's rows.
+    """
+
+    ids: Tensor
+    logprob: Tensor
+
+    def ready(self, rows: int, vocabulary: int, kept: Tensor | None = None) -> TopTokens:
+        """As `Teacher.ready`."""
+        require_whole(kept)
+        ids, logprob = self.ids, self.logprob.detach()
+        if ids.dim() != 2 or logprob.shape != ids.shape or len(ids) != rows or not 0 < ids.shape[1] < vocabulary:
+            raise TokenPOError(
+                f"TopTokens: ids {list(ids.shape)} and log-probabilities {list(logprob.shape)} must be [M, K] with the "
+                f"policy's M = {rows} tokens and 0 < K < {vocabulary}"
+            )
+        return TopTokens(ids, logprob)
+
+    def compare(self, at: slice | Tensor, logits: Tensor, scale: float | Tensor, beta: float) -> tuple[Tensor, Tensor]:
+        """As `Teacher.compare`."""
+        ids, q = part(self.ids, at), part(self.logprob, at).to(wide(logits.dtype))
+        lp = (logits.to(q.dtype) * scale).log_softmax(-1)
+        kept = lp.gather(1, ids)
+        rest = lp.scatter_(1, ids, -torch.inf)
+        tail = rest.logsumexp(1, keepdim=True)
+        # Rounding, or a server's, may leave the teacher's sum at 1 or above.
+        others = q.logsumexp(1, keepdim=True).clamp(max=-torch.finfo(q.dtype).eps).expm1().neg().log()
+        p, q = (torch.cat(x, 1).clamp_(min=FLOOR) for x in ((kept, tail), (q, others)))
+        value, slope = _between(p, q, beta)
+        whole = (rest - tail).exp_().mul_(slope[:, -1:])
+        return value, whole.scatter_(1, ids, slope[:, :-1]).to(logits.dtype)
+
+
+AnyTeacher: TypeAlias = Teacher | TopTokens
 
 
 def require_whole(kept: Tensor | None) -> None:

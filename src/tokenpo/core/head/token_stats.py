@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from ...base.errors import TokenPOError, present
 from .projection import HeadGradient, chunk_rows, keep_only_, logits_of, same_dtype
 from .softmax import RowStats, ascent, part, residual, scaled
-from .teacher import Teacher, divergence_, require_whole
+from .teacher import AnyTeacher, divergence_, require_whole
 
 
 class TokenStats(NamedTuple):
@@ -47,7 +47,7 @@ def token_stats(
     bias: Tensor | None = None,
     drift: bool = False,
     entropy_grad: bool = False,
-    teacher: Teacher | None = None,
+    teacher: AnyTeacher | None = None,
     beta: float = 0.5,
     kept: Tensor | None = None,
     chunk: int | None = None,
@@ -156,7 +156,7 @@ class _HeadStats(torch.autograd.Function):
         drift: bool,
         entropy_grad: bool,
         chunk: int,
-        teacher: Teacher | None,
+        teacher: AnyTeacher | None,
         beta: float,
         kept_ids: Tensor | None,
     ) -> Any:
