@@ -195,9 +195,7 @@ def test_the_page_stands_alone(story, hostile):
 
 
 # Label on the page -> name in the trace.
-LABELS = {name: name for name in ("advantage", "weight", "ratio", "loss", "entropy", "temperature")} | {
-    "log-prob": "logprob"
-}
+LABELS = {name: name for name in ("advantage", "weight", "ratio", "entropy", "temperature")} | {"log-prob": "logprob"}
 
 
 def rows(tree):

@@ -50,12 +50,6 @@ QUANTITIES = (
     Quantity("kl", "KL moved", "unsigned", "nats, k3 estimate: how far the policy moved on this token since sampling"),
     Quantity("kl_ref", "KL to reference", "unsigned", "nats, k3 estimate: how far the policy is from the reference"),
     Quantity("logprob", "log-prob", "negative", "nats, at this update: strongly coloured tokens are improbable"),
-    Quantity("loss", "loss", "signed", "the token's own contribution"),
-    Quantity("coefficient", "coefficient", "unsigned", "what the aggregation multiplies the token with"),
-    Quantity("penalty", "penalty", "signed", "added to the token's loss"),
-    Quantity("surrogate", "surrogate", "signed", "the token's policy-gradient objective"),
-    Quantity("low", "lower bound", "range", "of the ratio"),
-    Quantity("high", "upper bound", "range", "of the ratio"),
 )  # fmt: skip
 KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
 
@@ -112,14 +106,6 @@ class Scale:
     def barred(self) -> str:
         """Text for the legend: which tokens have the bar."""
         return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
-
-
-def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
-    """The known quantity of this name; for an unknown name, one with a kind by its values."""
-    if name in KNOWN:
-        return KNOWN[name]
-    kind: Kind = "signed" if any(x is not None and x < 0 for x in values) else "unsigned"
-    return Quantity(name, visible(name, limit=30), kind, "not a quantity this report knows; drawn as it was recorded")
 
 
 def scales(columns: Iterable[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:

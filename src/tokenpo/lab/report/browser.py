@@ -23,12 +23,11 @@ from ..page.tokens import (
     clip_state,
     draw_tokens,
     kept,
-    quantity,
     scales,
     token_text,
 )
 
-MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
+MOST_STEPS, MOST_ROLLOUTS = 64, 16
 BUDGET = 1_000_000  # bytes for all tokens
 FIRST = 150_000  # bytes for one side of the first view, in addition to its first response
 # Only these characters could end a script element or open another; JSON can escape them.
@@ -89,12 +88,11 @@ def browse(trace: Trace) -> Browser | None:
     if not trace.index:
         return None
     rollouts = _load(trace, BUDGET)
-    recorded = {name: [x for r in rollouts for x in _values(r, name)] for name in _quantities(rollouts)}
-    varying, fixed = scales((quantity(name, values), values) for name, values in recorded.items())
-    shown, left_out = varying[:MOST_QUANTITIES], varying[MOST_QUANTITIES:]
-    steps, notes = _steps(rollouts, shown), [*_notes(trace, rollouts)]
-    if left_out:
-        notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
+    # The probability stands for the old log-probability, which nearly repeats the current one.
+    traced = {"probability" if name == "old_logprob" else name for r in rollouts for name in r.terms if r.terms[name]}
+    named = [name for name in KNOWN if name in traced]
+    shown, fixed = scales((KNOWN[name], [x for r in rollouts for x in _values(r, name)]) for name in named)
+    steps = _steps(rollouts, shown)
     # Advantage if it differs between tokens of one response; else entropy, which always does; else the first.
     names = [s.quantity.name for s in shown]
     differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in rollouts)
@@ -102,7 +100,7 @@ def browse(trace: Trace) -> Browser | None:
     return Browser(
         tuple(shown), names.index(first) if first in names else 0, steps,
         views=tuple(_bounded(steps, view) for view in _places(steps)), fixed=tuple(fixed),
-        notes=tuple(notes), rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
+        notes=tuple(_notes(trace, rollouts)), rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
     )  # fmt: skip
 
 
@@ -132,17 +130,7 @@ def _cost(rollout: Rollout) -> int:
     prompt = paragraph(rollout.prompt, limit=PROMPT_LIMIT)
     # Twice, because JSON in a page escapes some characters again.
     written = len(json.dumps([prompt, *texts], ensure_ascii=False).encode()) * 2
-    return 600 + written + len(texts) * 8 * min(len(rollout.terms), MOST_QUANTITIES)
-
-
-def _quantities(drawn: Sequence[Rollout]) -> list[str]:
-    """The names of the quantities to draw: known ones in the report's order, then the others."""
-    recorded = dict.fromkeys(name for rollout in drawn for name in rollout.terms if rollout.terms[name])
-    if "old_logprob" in recorded:
-        # Shown as a probability, because it nearly repeats the current log-probability.
-        del recorded["old_logprob"]
-        recorded["probability"] = None
-    return [*(name for name in KNOWN if name in recorded), *(name for name in recorded if name not in KNOWN)]
+    return 600 + written + len(texts) * 8 * len(KNOWN)
 
 
 def _values(rollout: Rollout, name: str) -> Sequence[Number]:
@@ -229,9 +217,7 @@ def _notes(trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
 
 def embed(browser: Browser) -> Markup:
     """The whole browser as JSON for a script element; texts are already escaped, and colours already chosen."""
-    scales = [
-        {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key} for s in browser.scales
-    ]
+    scales = [{"name": s.quantity.name, "label": s.quantity.label, "key": s.key} for s in browser.scales]
     text = json.dumps(
         {"scales": scales, "steps": browser.steps, "views": browser.views},
         default=lambda x: _data(x) if isinstance(x, DrawnResponse) else vars(x),

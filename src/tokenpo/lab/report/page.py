@@ -185,7 +185,7 @@ def render(run: Run, trace: Trace) -> str:
     if browser:
         columns = len(browser.scales) + 1
         rules += [*_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
-    notes = [*run.notes, *trace.notes, *_untraced(run, trace), *(browser.notes if browser else ())]
+    notes = [*run.notes, *trace.notes, *(browser.notes if browser else ())]
     return frame.render(
         HERE / "report.html", f"{_setting(run, 'method.name') or 'A run'} on {task}", rules=rules,
         script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
@@ -228,18 +228,6 @@ def _setting(run: Run, path: str) -> str:
 
 def _short(value: Any) -> str:
     return "" if value is None else visible(str(value), limit=120)
-
-
-def _untraced(run: Run, trace: Trace) -> Iterator[str]:
-    """A note on the steps that were due for a trace but had no group with an advantage."""
-    every = flat(run.config).get("output.trace_every")
-    traced = {step for step, _ in trace.index}
-    dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
-    due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
-    if due:
-        more = f" and {len(due) - 8} more" if len(due) > 8 else ""
-        listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
-        yield f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."
 
 
 def _rewarded(path: Path) -> list[tuple[str, str, str, str, str]]:
