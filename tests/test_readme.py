@@ -25,4 +25,4 @@ def test_the_commands_are_there(capsys: pytest.CaptureFixture) -> None:
 
 def test_it_is_one_screen() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 50 and sum(line.startswith("![") for line in lines) == 1
+    assert len(lines) <= 50 and sum(line.startswith("![") for line in lines) == 2
