@@ -1,18 +1,4 @@
-"""The Learner applies an objective through a run; every host uses the same one.
-
-    learner = Learner(objective, length=1024)
-    for rollouts in batches:
-        step = learner.begin(rollouts)                        phase one; memories move on
-        for update in step.updates(epochs=2, minibatches=4):  passes x epochs x minibatches
-            update.observe(policy)                            only an objective of batch scope looks
-            batch, loss = update.evaluate(policy, rows)       any of its rows, in any number of pieces
-            loss.value.backward()
-            learner.check(update)                             before the optimiser moves the weights
-        if learner.measures_end:                              only with a KL target
-            learner.end(update, policy)
-
-The host provides the tensors, sums over ranks, and decides when a batch begins.
-"""
+"""The Learner applies an objective through a run; every host uses the same one (docs/own_loop.md)."""
 
 from __future__ import annotations
 
@@ -257,13 +243,9 @@ class Step:
     """A rollout batch to train on, with the memories' numbers that its phase one used.
 
     Args:
-        length, kl, rate: as in the learner.
-        first: number of its first update in the run.
-        made: number of updates made on it so far.
-        stopped: an update's KL exceeded the limit of `kl`; no further update is made.
-        left_out: number of updates not made for that reason.
-        reached: largest KL measured in the step; 0 before the first.
-        ended: the KL was also measured after the last update.
+        first, made: number of its first update in the run, and of updates made on it so far.
+        stopped, left_out: an update's KL exceeded the limit of `kl`; number of updates not made for that reason.
+        reached, ended: largest KL measured in the step; it was also measured after the last update.
     """
 
     objective: Objective

@@ -32,10 +32,7 @@ def negotiate(
 
 
 def missing(
-    objective: Objective,
-    provides: frozenset[str] = OPTIONAL,
-    engine: str = "the embedded engine",
-    remedies: Mapping[str, str] | None = None,
+    objective: Objective, provides: frozenset[str], engine: str, remedies: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Yields a sentence for each input that `negotiate` refuses."""
     for name in sorted(objective.needs - provides):

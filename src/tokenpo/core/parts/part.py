@@ -20,15 +20,13 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
-from ...base.user_code import summary_of
 from ..facts import Fact
 from ..ranges import Range, range_of, require
 from ..types import EXTRA, Batch, Rollouts, Totals, Trust
 
-# Attributes that a part declares: the type of each, and the type's text in messages.
-_FLAGS = """idle_on_policy assumes_on_policy corrects_rollout entropy_gradient follows_advantage draws across_groups
-    own_slope of_response""".split()
-_DECLARATIONS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
+# Attributes that a part declares.
+_DECLARED = """reads idle_on_policy assumes_on_policy corrects_rollout entropy_gradient follows_advantage draws
+    across_groups own_slope of_response""".split()
 
 
 @dataclass_transform(frozen_default=True)
@@ -298,23 +296,10 @@ def check_parts(whole: Any, owner: str) -> None:
         except TypeError as error:
             kind, remedy = type(part).__name__, "let its fields hold numbers, text, tuples and parts"
             raise TokenPOError(f"{owner}: {kind} is no value ({error}): {remedy}") from error
-        _check_declarations(part, owner)
+        for name in _DECLARED:
+            if inspect.ismethod(getattr(part, name, None)):
+                raise TokenPOError(f"{owner}: {name} of {type(part).__name__} is a method: make it a property")
         Part.__post_init__(part)  # the part's own __post_init__ may not have called it
-
-
-def _check_declarations(part: Part, owner: str) -> None:
-    """Refuses declarations of the wrong type, such as a method in place of a property."""
-    kind = type(part).__name__
-    for name, (expected, words) in _DECLARATIONS.items():
-        try:
-            value = getattr(part, name, False)
-        except TokenPOError:
-            raise
-        except Exception as error:
-            raise TokenPOError(f"{owner}: {name} of {kind} raised {summary_of(error)}") from error
-        if not isinstance(value, expected):
-            remedy = f"let it be {words}, or a property that returns it"
-            raise TokenPOError(f"{owner}: {name} of {kind} is a {type(value).__name__}: {remedy}")
 
 
 @functools.cache
