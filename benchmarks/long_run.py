@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
-    from tokenpo.train.run.view import View
+    from tokenpo.train.run.step import View
 
     began = time.monotonic()
     rows: list[Row] = []

@@ -39,7 +39,7 @@ from timing import clock
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
 SUMS = [f"What is {10 + i} + {11 + 7 * i % 89}? Give only the number." for i in range(64)]

@@ -20,7 +20,7 @@ def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
     """What a run leaves."""
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
-    from tokenpo.train.run.view import View
+    from tokenpo.train.run.step import View
 
     config = parse_config(
         {

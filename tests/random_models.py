@@ -38,15 +38,6 @@ def random_llama(directory: Path) -> Path:
     return _written(_model("llama", initializer_range=0.25, **own, **SHAPE), directory)
 
 
-def random_phi(directory: Path) -> Path:
-    """A head of its own, with a bias."""
-    torch.manual_seed(0)
-    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attention_dropout"), 0.0)
-    model = _model("phi", hidden_size=16, initializer_range=0.5, **dropout, **SHAPE)
-    torch.nn.init.normal_(model.lm_head.bias)
-    return _written(model, directory)
-
-
 def random_gpt2(directory: Path) -> Path:
     """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 
 class Watch(View):

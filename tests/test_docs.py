@@ -195,7 +195,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.records.metrics import BY_LAG, LAGS, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
-    from tokenpo.train.run.view import View
+    from tokenpo.train.run.step import View
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

@@ -20,7 +20,7 @@ import step
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.run.embedded import train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 Case = Callable[[], dict[str, float | str]]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import loop
+from tokenpo.train.run.step import View
 from tokenpo.train.run.tinker.loop import Server
-from tokenpo.train.run.view import View
 
 from .server import MODEL, Cloud, Sampler, Service
 

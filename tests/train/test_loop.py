@@ -10,8 +10,7 @@ from run_views import Watch, lines
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
-from tokenpo.train.run.step import Backend
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import Backend, View
 from tokenpo.train.tasks import Score, make_task
 
 pytest.importorskip("tinker", reason="the loop was not run on a server")

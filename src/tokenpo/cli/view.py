@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..base.terminal import Console
 from ..base.text import duration, number
-from ..train.run.view import View
+from ..train.run.step import View
 
 # (metric, name), as docs/metrics.md explains them; the first six also make a plain line.
 Row = tuple[str, str]

@@ -24,7 +24,7 @@ from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import hold
 from tokenpo.train.run.embedded import Local, resume, train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 from .test_resume import logged
 

@@ -16,8 +16,8 @@ from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Trainer, gradients, improve
-from tokenpo.train.run.view import View
 
 
 @pytest.fixture

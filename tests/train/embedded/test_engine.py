@@ -5,13 +5,13 @@ from safetensors.torch import load_file
 from run_views import lines
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.methods import method
+from tokenpo.records import Tracer
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import build_objective
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, train
-from tokenpo.train.run.records import Tracer
+from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import gradients, improve
-from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Score
 
 

@@ -1,10 +1,8 @@
 import dataclasses
-import random
 
 import pytest
-import torch
 
-from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
+from tokenpo.base.intervals import mean_of_numbers, wilson
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling
 from tokenpo.train.recipe.plan import Plan
@@ -80,18 +78,3 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     greedy = evaluate(Local.open(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
     assert greedy.reward == result.reward and greedy.sampled_reward is None
     assert "eval/avg" not in greedy.metrics() and "avg@" not in str(greedy)
-
-
-def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
-    """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
-    engine = Local.open(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
-    right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
-    monkeypatch.setattr("tokenpo.train.run.rollout.Draw.correct", lambda piece: next(right))
-    assert engine.config.seed == 5
-    states = torch.get_rng_state(), random.getstate()
-    result = evaluate(engine)
-    expected = mean_of_shares([1 / 3, 1, 0, 1 / 3])
-    assert (result.sampled.low, result.sampled.high) == (expected.low, expected.high)
-    assert result.sampled.value == pytest.approx(5 / 12, abs=1e-15)
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert random.getstate() == states[1]

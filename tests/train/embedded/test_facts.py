@@ -14,8 +14,8 @@ from tokenpo.train.models import Samples, Sampling, load, sample
 from tokenpo.train.models.score import MAX_TOKENS, has_plain_head
 from tokenpo.train.run import supplied as sampler
 from tokenpo.train.run.embedded import Local, train
+from tokenpo.train.run.step import View
 from tokenpo.train.run.supplied import Forwarded
-from tokenpo.train.run.view import View
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
 PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]

@@ -18,10 +18,9 @@ from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
 from tokenpo.core.statistics import Statistics
 from tokenpo.records import Tracer
-from tokenpo.train.run.embedded import Local, train
-from tokenpo.train.run.teacher import Teacher
+from tokenpo.train.run.embedded import Local, Teacher, train
+from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
-from tokenpo.train.run.view import View
 from tokenpo.train.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]

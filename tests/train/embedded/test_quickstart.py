@@ -13,7 +13,7 @@ from tokenpo.methods import METHODS, method
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.run.embedded import train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 STEPS = 2
 SMALL = (

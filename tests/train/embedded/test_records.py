@@ -12,9 +12,8 @@ from tokenpo.records import read
 from tokenpo.records.run import read_trace
 from tokenpo.train.run import embedded as loop
 from tokenpo.train.run.embedded import resume, train
-from tokenpo.train.run.records import PAID, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.run.rollout import Experience
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import PAID, View, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.tasks import Problem, Score
 
 STEP = {

@@ -17,7 +17,7 @@ from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe, edited_recipe, plan_resume, require_engine
 from tokenpo.train.run.embedded import resume, train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 
 def logged(directory: Path) -> dict[str, object]:
@@ -138,32 +138,28 @@ def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, mode
     assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
 
 
-@pytest.mark.parametrize("name", ["task.options.path", "task.options.verifier", "method.name", "model.path"])
-def test_relative_paths_lead_from_where_the_run_began(name, small, tmp_path, model_dir, monkeypatch):
-    rows = "".join(json.dumps({"prompt": f"{i}", "answer": "1"}) + "\n" for i in range(6))
-    (tmp_path / "mine.py").write_text("def reward(completions):\n    return [0.0] * len(completions)\n")
-    (tmp_path / "own.py").write_text("import tokenpo\n\ndef late():\n    return tokenpo.method('grpo')\n")
-    options, sections = {"path": str(tmp_path / "rows.jsonl")}, {}
-    (tmp_path / "rows.jsonl").write_text(rows)
-    if name == "model.path":
-        shutil.copytree(model_dir, tmp_path / "models" / "mine")
-        sections["model"] = {"path": "models/mine"}
-    elif name == "method.name":
-        sections["method"] = {"name": "own.py:late"}
-    else:
-        options |= {
-            name.rpartition(".")[2]: {"path": "rows.jsonl", "verifier": "mine.py:reward"}[name.rpartition(".")[2]]
-        }
+def test_relative_paths_lead_from_where_the_run_began(small, tmp_path, model_dir, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = tmp_path / "run"
-    config = small(run, task={"name": "files", "options": options}, **sections)
-    run.mkdir()
-    describe(run, Plan(config))
-    assert plan_resume(run, None)[1] == []
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    with pytest.raises(TokenPOError, match=f"the run began in {tmp_path}, where its relative paths lead: resume it"):
-        plan_resume(run, None)
+    shutil.copytree(model_dir, tmp_path / "models" / "mine")
+    Path("rows.jsonl").write_text("".join(json.dumps({"prompt": f"{i}", "answer": "1"}) + "\n" for i in range(6)))
+    Path("own.py").write_text("import tokenpo\n\ndef late():\n    return tokenpo.method('grpo')\n")
+    options = {"name": "files", "options": {"path": str(tmp_path / "rows.jsonl")}}
+    for number, sections in enumerate(
+        (
+            {"task": {"name": "files", "options": {"path": "rows.jsonl"}}},
+            {"task": options, "method": {"name": "own.py:late"}},
+            {"task": options, "model": {"path": "models/mine"}},
+        )
+    ):
+        run = tmp_path / str(number)
+        run.mkdir()
+        describe(run, Plan(small(run, **sections)))
+        assert plan_resume(run, None)[1] == []
+        (run / "elsewhere").mkdir()
+        with monkeypatch.context() as patch:
+            patch.chdir(run / "elsewhere")
+            with pytest.raises(TokenPOError, match=f"the run began in {tmp_path}, where its relative paths lead: resu"):
+                plan_resume(run, None)
 
 
 def test_an_edited_config_is_another_config(small, coin, tmp_path):

@@ -12,7 +12,7 @@ from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.run.embedded import train
 from tokenpo.train.run.rollout import draw, gather, mixed_groups, without_eos
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 

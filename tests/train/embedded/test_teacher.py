@@ -10,8 +10,8 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import gradients
-from tokenpo.train.run.view import View
 
 SHAPE = {"rollout": {"prompts": 4, "group_size": 3, "max_new_tokens": 9}}
 
@@ -61,8 +61,8 @@ def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir
 
 
 def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
+    from tokenpo.train.run.embedded import Teacher
     from tokenpo.train.run.rollout import Draw
-    from tokenpo.train.run.teacher import Teacher
     from tokenpo.train.tasks import Problem
 
     class Chat:

@@ -9,7 +9,7 @@ from tokenpo.lab.explain.explanation import push_of
 from tokenpo.records import read
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train
-from tokenpo.train.run.view import View
+from tokenpo.train.run.step import View
 
 from .test_resume import logged
 

@@ -174,19 +174,6 @@ def test_a_trace_finds_the_only_group_to_learn_from_in_whichever_minibatch(make)
         assert len(tracer.found) == 2 and only[list(tracer.found)].all()
 
 
-def test_traces_are_the_terms_of_the_last_minibatch(make):
-    trainer, step, prompts = make("grpo", "float32", settled=2, move=0.0)
-    rollouts, credit = step.rollouts, step.credit
-    tracer = Tracer(3)
-    improve(trainer, step, prompts, tracer)
-    assert 0 < len(tracer.found) <= 3
-    for row, terms in tracer.found.items():
-        assert {len(values) for values in terms.values()} == {int(rollouts.mask[row].sum())}
-        assert terms["advantage"][0] == pytest.approx(float(credit.advantage[row, 0]))
-        assert terms["advantage"][0] != 0
-    assert any(abs(x - 1) > 1e-4 for terms in tracer.found.values() for x in terms["ratio"])
-
-
 def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
     """With J = w · min(r A, clip(r) A) − beta (eˣ − 1 − x), x = lp_ref − lp, a token is pushed with
     c = −∂loss/∂lp = w r A − beta (1 − eˣ), without the first part where it is clipped."""

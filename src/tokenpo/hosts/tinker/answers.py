@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from ...base.background import background
 from ...base.errors import TokenPOError
 from ...base.text import first_line
 
@@ -54,7 +55,7 @@ class Answers:
 
     def one(self, ask: Callable[[], Any], doing: str) -> Any:
         """The answer to a request that is made only once and may wait in the call itself; raises like `all`."""
-        return self.all([lambda: background(lambda: value(ask()))], doing, tries=1)[0]
+        return self.all([lambda: _background(lambda: value(ask()))], doing, tries=1)[0]
 
     def all(self, asks: Sequence[Callable[[], Any]], doing: str, tries: int = TRIES) -> list[Any]:
         """The answers to requests that are sent together; TokenPOError if one failed `tries` times or came too late."""
@@ -84,3 +85,17 @@ def _words(error: BaseException) -> str:
     words = f"{'' if plain else f'{type(error).__name__}: '}{first_line(error)}"[:300]
     fits = f" (tinker {__version__} wants that; another client may fit this server)"
     return words + (fits if isinstance(error, AssertionError) else "")
+
+
+def _background(call: Callable[[], Any]) -> Future[Any]:
+    """Runs a call on a daemon thread, which ends with the process."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

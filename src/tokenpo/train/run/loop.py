@@ -27,8 +27,7 @@ from .directory import (
     plan_resume,
     require_engine,
 )
-from .step import Backend, Run
-from .view import View
+from .step import Backend, Run, View
 
 
 @dataclass(frozen=True)

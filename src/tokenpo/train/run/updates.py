@@ -1,4 +1,4 @@
-"""The updates on one rollout batch: forward and backward passes, and the optimiser.
+"""The updates on one rollout batch: forward and backward passes, the optimiser, and a critic.
 
 The learner has rows, credit, denominators and checks. The split into forward passes changes no number, and rows that
 cannot have a gradient are not evaluated.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +18,12 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.culprit import broken
+from ...core.head.softmax import wide
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.learner import Learner, Step, make_updates
 from ...core.objective import Objective
 from ...core.on_policy import HALF_TOLERANCE, RatioCheck
+from ...core.ops.masked import unpacked
 from ...core.request_temperature import TemperatureRule
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...core.update import Update
@@ -31,7 +34,61 @@ from ..models.score import Predictions, has_plain_head, predictions
 from ..recipe import config as recipe
 from ..recipe.config import Config, Train
 from .checkpoint import Trained
-from .critic import Critic
+
+
+class ValueHead(torch.nn.Module):
+    """V = w · h + b, where h is the final hidden state that predicts a token; float32 at least; 0 before training.
+
+    Attributes:
+        batches: number of rollout batches that it was trained on.
+    """
+
+    batches: Tensor
+
+    def __init__(self, lm: LanguageModel) -> None:
+        super().__init__()
+        zeros = {"dtype": wide(lm.model.dtype), "device": lm.device}
+        width = lm.model.get_output_embeddings().weight.shape[1]
+        self.weight, self.bias = (torch.nn.Parameter(torch.zeros(shape, **zeros)) for shape in ((width,), ()))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[M] from [M, H]."""
+        return hidden.to(self.weight.dtype) @ self.weight + self.bias
+
+
+@dataclass(frozen=True)
+class Critic:
+    """A value head, its optimiser and its settings."""
+
+    head: ValueHead
+    optimizer: torch.optim.Optimizer
+    options: recipe.Critic
+
+    @staticmethod
+    def of(options: recipe.Critic, lm: LanguageModel) -> Critic:
+        head = ValueHead(lm)
+        # Adam moves every weight by about lr. With lr / H for w, the bias learns the level of V, not H weights at once.
+        weight = {"params": [head.weight], "lr": options.lr / len(head.weight)}
+        return Critic(head, torch.optim.Adam([weight, {"params": [head.bias]}], lr=options.lr), options)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the next rollout batch belongs to the warm-up, which trains only the critic."""
+        return int(self.head.batches) < self.options.warmup
+
+    def loss(self, update: Update, rows: Tensor, hidden: Tensor) -> Tensor:
+        """The critic's loss on some rows of an update; hidden [M, H] are the states that predict their tokens."""
+        mask = update.of(rows)[0].mask
+        value = self.head(hidden if self.options.shared else hidden.detach())
+        return update.value_loss(unpacked(value, mask), rows).value
+
+    def check(self) -> None:
+        """Raises NotFinite if the gradient is not finite."""
+        norm = float(torch.nn.utils.get_total_norm([x.grad for x in self.head.parameters() if x.grad is not None]))
+        if not math.isfinite(norm):
+            raise NotFinite(f"the norm of the critic's gradient is {norm}")
+
 
 Taught = Callable[[Tensor], TeacherHead]  # rows of the step -> the teacher on their tokens
 
