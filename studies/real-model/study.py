@@ -96,8 +96,8 @@ def jobs(rate: float | None) -> list[Job]:
         side("group of 16", rollout__group_size=16, rollout__prompts=4),
     ]
     rounds = {seed: round_of(seed) for seed in SEEDS}
-    others = [job for seed in SEEDS[1:] for job in rounds[seed]]
-    return [*tuning, *rounds[1], *recipe, *sides, *others]
+    others = [job for seed in SEEDS[2:] for job in rounds[seed]]
+    return [*tuning, *rounds[1], *recipe, *sides[:6], *rounds[2], *sides[6:], *others]
 
 
 # ---- Tasks
