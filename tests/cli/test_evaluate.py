@@ -66,7 +66,7 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
     """Nothing but the directory is given, and avg@k is what the run itself measured at its end, and greedily too."""
     Path("small.toml").write_text(
         'seed = 3\nmodel.device = "cpu"\ntask = {name = "dial_sum", seed = 5, options = {operands = 3}}\n'
-        "rollout = {prompts = 2, group_size = 2, max_new_tokens = 30, temperature = 0.9}\n"
+        "rollout = {prompts = 2, group_size = 2, max_new_tokens = 30, temperature = 0.9, top_p = 0.8, top_k = 5}\n"
         "train = {steps = 1, minibatches = 1}\nevaluate = {problems = 6, samples = 4, rows = 16}\n"
     )
     assert main(["train", "small.toml", "--out", "run", "--no-report"]) == 0
@@ -79,7 +79,8 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
         numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
         [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
         assert [found[x] for x in ("value", "low", "high")] == pytest.approx([measured[n] for n in names], abs=1e-12)
-    assert 0 < measured["eval/avg"] < 1
+    assert 0 < measured["eval/avg"] < 1 <= measured["kept_tokens"] <= 5
+    assert run("run", "--top-p", "1.5", "--out", "wrong") == 2 and "--top-p is 1.5" in capsys.readouterr().err
 
     assert run("run", "--task-option", "operands=4", "--temperature", "0", "--seed", "8", "--out", "other") == 0
     other = json.loads(Path("other/results.json").read_text("utf-8"))["config"]

@@ -134,6 +134,8 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"tokens": ["3", 4]}, TokenPOError, r"'tokens\[1\]' is 4: it should be a valid string"),
         ({"token_ids": [1]}, TokenPOError, "'token_ids' has 1 values for 2 tokens"),
         ({"token_ids": [1, -2]}, TokenPOError, r"'token_ids\[1\]' is -2: it should be greater than or equal to 0"),
+        ({"kept_ids": [[1]]}, TokenPOError, "'kept_ids' has 1 values for 2 tokens"),
+        ({"kept_ids": [[1], [2, -1]]}, TokenPOError, r"'kept_ids\[1\]\[1\]' is -1: it should be greater than or equal"),
         ({"old_logprob": [-1.0]}, TokenPOError, "'old_logprob' has 1 numbers for 2 tokens: give one for each response"),
         ({"old_logprob": [-1.0, None]}, TokenPOError, r"'old_logprob\[1\]' is None: it should be a valid number"),
         ({"entropy": [0.1, float("inf")]}, TokenPOError, r"'entropy\[1\]' is inf: it should be a finite number"),
@@ -263,9 +265,20 @@ def test_half_a_character_is_written_as_its_escape(tmp_path):
 
 
 PARTLY = {"step": 4, "rewards": {"right": 0.5, "short": None}}
+# The sampled token is among its kept ones, except where the whole vocabulary was kept.
+KEPT = [
+    line | {"token_ids": [7, 8][: len(line["tokens"])], "kept_ids": [[9, 7], []][: len(line["tokens"])]}
+    for line in FOUR
+]
 
 
-@pytest.mark.parametrize("lines", [FOUR, lines_of(ragged(1)), [line | PARTLY for line in FOUR]])
+def test_kept_ids_are_padded_with_minus_one(tmp_path):
+    kept = read(write(tmp_path / "r.jsonl", KEPT)).rollouts.kept_ids
+    assert kept is not None
+    assert kept.tolist() == [[[9, 7], [-1, -1]], [[9, 7], [-1, -1]], [[9, 7], [-1, -1]], [[9, 7], [-1, -1]]]
+
+
+@pytest.mark.parametrize("lines", [FOUR, lines_of(ragged(1)), [line | PARTLY for line in FOUR], KEPT])
 def test_tensors_survive_as_lines(tmp_path, lines):
     """Every input of a batch, its texts and the numbers of a later policy, written from tensors and read again."""
     one = read(write(tmp_path / "r.jsonl", lines))
@@ -356,7 +369,7 @@ def _drawn(*scores: Score) -> Draw:
     rows = dict.fromkeys(("logprob", "entropy", "rollout_logprob"), zeros)
     return Draw(
         start=0, problems=[PROBLEM], prompts=[[1]], token_ids=zeros.long(), mask=mask, temperature=zeros + 1, base=1.0,
-        prompt=torch.zeros(len(scores)).long(), finished=mask.any(1), completions=[""] * len(scores),
+        prompt=torch.zeros(len(scores)).long(), kept_ids=None, finished=mask.any(1), completions=[""] * len(scores),
         scores=list(scores), **rows,
     )  # fmt: skip
 

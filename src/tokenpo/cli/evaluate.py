@@ -34,7 +34,7 @@ AUDITS = """examples:
 Docs: docs/verifiers.md
 """
 PROBLEMS = 200  # default number of problems of a task that generates them without end
-SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
+SAMPLING = ("samples_per_prompt", "temperature", "top_p", "top_k", "min_p", "max_new_tokens", "rows", "dtype", "device")
 CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
 ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "answer", "reference", "prompt", "chat")
 
@@ -71,6 +71,9 @@ def add(commands: Any) -> None:
     group = parser.add_argument_group("sampling", about)
     take("--samples-per-prompt", "N", "default: 1", group=group)
     take("--temperature", "T", "0 is greedy; default: 1", group=group, type=float)
+    take("--top-p", "P", "sample among the fewest tokens that reach this probability", group=group, type=float)
+    take("--top-k", "K", "sample among this many most probable tokens", group=group, type=int)
+    take("--min-p", "P", "sample among tokens of at least this share of the largest", group=group, type=float)
     take("--max-new-tokens", "N", "longest sample; default: 512", group=group)
     take("--rows", "N", "responses sampled at once; default: 64", group=group)
     take("--dtype", "NAME", "float32, bfloat16, ...; default: float32", group=group)
@@ -205,11 +208,12 @@ def _sampling(options: argparse.Namespace, run: Config | None) -> Any:
     """How to sample: by the given options, else as the run was evaluated."""
     from ..lab.evaluate.run import SamplingOptions
 
-    names = ("max_new_tokens", "rows", "temperature", "seed")
+    names = ("max_new_tokens", "rows", "temperature", "seed", "top_p", "top_k", "min_p")
     given = {name: getattr(options, name) for name in names} | {"samples": options.samples_per_prompt}
     of_run: dict[str, Any] = {}
     if run is not None:
         of_run = {"max_new_tokens": run.rollout.max_new_tokens, "temperature": run.rollout.temperature}
+        of_run |= run.rollout.cut._asdict()
         of_run |= {"rows": run.evaluate.rows, "samples": run.evaluate.samples or 1}
         if options.temperature == 0:  # greedy samples of a prompt are all the same
             of_run["samples"] = 1

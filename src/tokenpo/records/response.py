@@ -35,7 +35,18 @@ REQUIRED = {
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
 }
 KNOWN = frozenset(
-    {*REQUIRED, "trajectory", "token_ids", "prompt", "correct", "step", "rewards", *PER_RESPONSE, *PER_TOKEN}
+    {
+        *REQUIRED,
+        "trajectory",
+        "token_ids",
+        "kept_ids",
+        "prompt",
+        "correct",
+        "step",
+        "rewards",
+        *PER_RESPONSE,
+        *PER_TOKEN,
+    }
 )
 
 
@@ -47,6 +58,7 @@ class Response:
         numbers: name -> T numbers; names are those of `PER_TOKEN`.
         single: name -> a number; names are those of `PER_RESPONSE`.
         rewards: reward function -> its reward; None where a function does not apply.
+        kept_ids: T lists, the tokens among which the sampler chose; none for the whole vocabulary.
     """
 
     group: int | str
@@ -60,10 +72,11 @@ class Response:
     single: Mapping[str, float] = field(default_factory=dict)
     rewards: Mapping[str, float | None] | None = None
     trajectory: int | str | None = None
+    kept_ids: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def given(self) -> frozenset[str]:
-        plain = ("token_ids", "rewards", "step", "trajectory")
+        plain = ("token_ids", "rewards", "step", "trajectory", "kept_ids")
         return (
             frozenset(self.numbers) | self.single.keys() | {name for name in plain if getattr(self, name) is not None}
         )
@@ -72,7 +85,7 @@ class Response:
         """The line of a JSON Lines file, without absent fields."""
         places = ("step", "group", "trajectory", "prompt", "reward", "correct")
         line: dict[str, Any] = {name: getattr(self, name) for name in places}
-        line |= {name: getattr(self, name) for name in ("rewards", "tokens", "token_ids")}
+        line |= {name: getattr(self, name) for name in ("rewards", "tokens", "token_ids", "kept_ids")}
         line |= {**self.single, **self.numbers}
         line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
         return {name: value for name, value in line.items() if value is not None}
@@ -95,6 +108,7 @@ def responses(
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
     group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
+    kept = None if rollouts.kept_ids is None else rollouts.kept_ids.cpu()
     single = {name: x.tolist() for name in PER_RESPONSE if (x := rollouts.get(name)) is not None}
     reward = rollouts.reward.tolist()
     each = None if rollouts.rewards is None else rollouts.rewards.tolist()
@@ -115,6 +129,9 @@ def responses(
             rewards=None
             if each is None
             else {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each[row], strict=True)},
+            kept_ids=None
+            if kept is None
+            else tuple(tuple(i for i in own if i >= 0) for own in kept[row][row_mask].tolist()),
         )
 
 
@@ -146,8 +163,11 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
     numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
     numbers |= {name: [x] * len(tokens) for name in ONE if isinstance(x := numbers.get(name), int | float)}
-    if ids is not None and len(ids) != len(tokens):
-        raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
+    for name, values in (("token_ids", ids), ("kept_ids", read.kept_ids)):
+        if values is not None and len(values) != len(tokens):
+            raise TokenPOError(
+                f"{where}: {name!r} has {len(values)} values for {len(tokens)} tokens: give one for each"
+            )
     for name, values in numbers.items():
         if len(values) != len(tokens):
             raise TokenPOError(
@@ -161,7 +181,8 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     plainly = {name: getattr(read, name) for name in _PLAIN}
     per_token = {name: tuple(values) for name, values in numbers.items()}
     single = {name: x for name in PER_RESPONSE if (x := getattr(read, name)) is not None}
-    return Response(**plainly, single=single, tokens=tokens, token_ids=ids, numbers=per_token)
+    kept = None if read.kept_ids is None else tuple(map(tuple, read.kept_ids))
+    return Response(**plainly, single=single, tokens=tokens, token_ids=ids, numbers=per_token, kept_ids=kept)
 
 
 def plain(name: str) -> str:
@@ -181,6 +202,7 @@ class _Fields(BaseModel):
     reward: float
     tokens: list[str] | None = None
     token_ids: _Numbering | None = None
+    kept_ids: list[_Numbering] | None = None
     prompt: str = ""
     correct: bool | None = None
     step: int | None = None

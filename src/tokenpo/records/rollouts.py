@@ -112,6 +112,7 @@ def record(
         "group": torch.tensor(numbered([response.group for response in responses])),
         "rewards": torch.tensor(rewards, dtype=torch.float64) if names else None,
         "trajectory": None if responses[0].trajectory is None else torch.tensor(numbered([*_trajectories(responses)])),
+        "kept_ids": _kept_ids(responses, int(lengths.max())),
         **single,
         **facts,
     }
@@ -155,6 +156,18 @@ def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
 def _trajectories(responses: Sequence[Response]) -> Iterable[Hashable]:
     """The trajectory of each row; without one each row is its own."""
     return (row if response.trajectory is None else (response.trajectory,) for row, response in enumerate(responses))
+
+
+def _kept_ids(responses: Sequence[Response], width: int) -> Tensor | None:
+    """[N, T, K] int32, -1 where a token has fewer; None if the field is absent."""
+    sets = [response.kept_ids for response in responses]
+    if sets[0] is None:
+        return None
+    table = torch.full((len(sets), width, max(1, *(len(ids) for row in sets for ids in row or ()))), -1).int()
+    for row, own in enumerate(sets):
+        for column, ids in enumerate(own or ()):
+            table[row, column, : len(ids)] = torch.tensor(ids)
+    return table
 
 
 def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:

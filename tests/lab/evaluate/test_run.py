@@ -147,6 +147,7 @@ def test_the_config_tells_models_and_problems_apart(lm):
     config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
     assert config["sampling"] == {
         "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
+        "top_p": 1.0, "top_k": 0, "min_p": 0.0,
     }  # fmt: skip
     problems = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
     assert config["problems"] == problems

@@ -93,6 +93,7 @@ def test_statistics_are_over_everything_drawn_by_hand():
             reward=lambda: torch.tensor(rewards).float(),
             entropy=mask.float(),
             temperature=mask.float(),
+            kept_ids=torch.tensor([[1, 4], [2, -1], [3, 0]]).expand(len(mask), 3, 2),
             finished=torch.tensor([x < 3 for x in lengths]),
         )
 
@@ -103,6 +104,7 @@ def test_statistics_are_over_everything_drawn_by_hand():
     assert got["equal_reward_groups"] == pytest.approx(2 / 3, rel=1e-12)
     assert (got["length"], got["length_min"], got["length_max"]) == (pytest.approx(13 / 6), 1, 3)
     assert got["truncated"] == pytest.approx(1 / 3, rel=1e-6)
+    assert got["kept_tokens"] == pytest.approx((6 * 2 + 5 * 1 + 2 * 2) / 13)  # of 6, 5 and 2 tokens
     alone = rollout_metrics(Experience(None, None, [piece([1, 1], [1, 1])], 0.0, 1))  # pyright: ignore
     assert alone["reward_std"] == 0 and alone["equal_reward_groups"] == 1
 
@@ -132,7 +134,8 @@ def files(directory):
     return {file.name: file.read_bytes() for file in (directory / "rollouts").iterdir()}
 
 
-def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypatch):
+@pytest.mark.parametrize("cut", [{}, {"top_p": 0.8, "top_k": 6}])
+def test_what_is_recorded_is_what_was_trained_on(cut, small, coin, tmp_path, monkeypatch):
     given = []
     improve = loop.improve
 
@@ -145,7 +148,7 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
         tmp_path / "run",
         output={"rollouts_every": 2},
         method={"name": "archer"},
-        rollout={"temperature": 0.7, "rescore": True},
+        rollout={"temperature": 0.7, "rescore": True, **cut},
     )
     run = train(config, View()).directory
     assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
@@ -156,10 +159,11 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
         assert facts.known().keys() == found.rollouts.known().keys()
         for name, x in facts.known().items():
             seen = found.rollouts.need(name)
-            x = x[:, :width] if x.dim() == 2 else x
+            x = x[:, :width] if x.dim() > 1 else x
             x = x.masked_fill(~facts.mask[:, :width], 0) if x.dim() == 2 else x
             assert torch.equal(seen.to(x.dtype), x), name
         assert {"ref_logprob", "old_entropy", "rollout_logprob", "temperature"} <= found.inputs
+        assert ("kept_ids" in found.inputs) == bool(cut)
         # rescore: what the sampler said differs from what the trainer says.
         assert [r.correct for r in found.responses] == [r.reward > 0 for r in found.responses]
         assert all(r.prompt and len(r.tokens) == len(r.token_ids) for r in found.responses)

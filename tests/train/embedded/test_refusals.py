@@ -62,6 +62,20 @@ def test_a_head_with_an_adapter(names: str, method: str, teacher: dict[str, str]
     refused.check(names, lambda: build(model=model, method={"name": method}, teacher=teacher))
 
 
+@pytest.mark.parametrize(
+    ("names", "method", "teacher"),
+    [
+        ("gkd teacher_divergence rollout.top_p", "gkd", {"hint": "see "}),
+        ("tw_grpo divergence rollout.top_p", "tw_grpo", None),
+        ("hapo temperature rollout.top_p", "hapo", None),
+    ],
+)
+def test_whole_distributions_where_the_sampler_cuts_them(
+    names: str, method: str, teacher: dict[str, str] | None
+) -> None:
+    refused.check(names, lambda: build(rollout={"top_p": 0.9}, method={"name": method}, teacher=teacher))
+
+
 def test_whole_distributions_for_a_method_that_looks_at_the_whole_step() -> None:
     teacher = {"hint": "see ", "coef": 0.1, "form": "divergence"}
     refused.check("clip_cov teacher_divergence", lambda: build(method={"name": "clip_cov"}, teacher=teacher))

@@ -49,6 +49,7 @@ CRASHED = {
     "vineppo": {"method": {"every": 3, "continuations": 2}},
     "spo": {"method": {"interval": 2, "continuations": 2}},
     "ospo": {"method": {"segments": 3}},
+    "rloo": {"rollout": {"top_p": 0.8, "top_k": 7, "min_p": 0.01, "dynamic_sampling": True}},
     "igrpo": {"method": {"drafts": 2, "template": "{draft}{prompt}"}},
 }
 

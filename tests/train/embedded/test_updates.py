@@ -123,6 +123,34 @@ def test_the_policy_is_held_to_the_sampler_in_the_first_batch_that_shows_somethi
     improve(other, again(other, step), prompts, Tracer(0))  # asked once
 
 
+@pytest.mark.parametrize("more", [{}, {"rescore": True}])
+@pytest.mark.parametrize("cut", [{"top_p": 0.7}, {"top_p": 0.9, "top_k": 5, "min_p": 0.05}])
+def test_ratios_are_one_before_the_first_update_where_the_sampler_cuts(begin, double_dir, cut, more):
+    """With the recorded sets, up to a sampler's float32; without them the check before the first update finds it."""
+    engine, trainer, batch = begin(
+        rollout={"prompts": 6, "group_size": 4, "max_new_tokens": 9, **cut, **more},
+        model={"dtype": "float64", "path": str(double_dir)}, method={"name": "grpo", "beta": 0.1},
+    )  # fmt: skip
+    rollouts, prompts = engine.complete(batch.rollouts, batch.kept), batch.kept.prompts
+    mask, kept = rollouts.mask, rollouts.kept_ids
+    assert ((kept >= 0).sum(2)[mask] < engine.lm.model.config.vocab_size).all()
+    step = trainer.learner.begin(rollouts)
+    seen = 0
+    for rows, part, loss in gradients(trainer, whole(step), prompts):
+        new, old, reference = part.policy.logprob, rollouts.old_logprob[rows], rollouts.ref_logprob[rows]
+        assert torch.equal(new.float(), reference)  # over the same sets
+        assert not more or torch.equal(new.float(), old)
+        torch.testing.assert_close(new.float(), old, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(loss.terms["ratio"][part.mask], (new - old)[part.mask].exp())
+        seen += len(rows)
+    assert seen == len(mask)
+    improve(trainer, again(trainer, step), prompts, Tracer(0))
+    engine, trainer, _ = begin(model={"dtype": "float64", "path": str(double_dir)}, method={"name": "grpo"})
+    blind = trainer.learner.begin(dataclasses.replace(rollouts, kept_ids=None))
+    with pytest.raises(Unsupported, match="before the first update"):
+        improve(trainer, blind, prompts, Tracer(0))
+
+
 def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make, monkeypatch):
     trainer, *data = make("grpo", "float32", move=0.5, tolerance=None)
     trainer = dataclasses.replace(trainer, options=trainer.options.model_copy(update={"nonfinite": "skip"}))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tokenpo.base.errors import NotFinite
+from tokenpo.core.head.kept import Cut
 from tokenpo.train.models import LoraOptions, Sampling, graphed, load, sample
 from tokenpo.train.models.graphed import BLOCK, FixedStep, Graphs, size_for
 
@@ -45,6 +46,9 @@ def both(lm, *arguments, **options):
 def assert_equal(ordinary, fixed):
     for field in dataclasses.fields(ordinary):
         a, b = getattr(ordinary, field.name), getattr(fixed, field.name)
+        if a is None:
+            assert b is None
+            continue
         assert a.dtype == b.dtype
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5, msg=lambda text, name=field.name: f"{name}: {text}")
 
@@ -61,6 +65,19 @@ def test_samples_are_the_ordinary_ones(load_family, prompts, family, temperature
     assert ordinary.mask.shape[1] > 2 * BLOCK
     assert_equal(ordinary, fixed)
     assert spy.runs
+
+
+@pytest.mark.parametrize("cut", [Cut(top_p=0.8), Cut(top_k=5), Cut(0.9, 7, 0.05)])
+def test_the_tokens_that_a_cut_keeps_are_the_ordinary_ones(lm, prompts, cut):
+    """Also where one step was recorded for another number of them, and where rows leave the batch."""
+    ordinary, fixed, spy = both(lm, prompts, 16, Sampling(100, 0.8, seed=1, cut=cut))
+    assert_equal(ordinary, fixed)
+    assert spy.runs and fixed.kept_ids is not None
+    other = Sampling(60, 0.8, seed=1, cut=Cut(top_k=3))
+    again = sample(lm, prompts, 16, other)
+    assert spy.recorded == len(lm.abilities["graphed"].replays)
+    lm.abilities["graphed"] = None
+    assert_equal(sample(lm, prompts, 16, other), again)
 
 
 def test_rows_and_slots_come_in_few_sizes(lm, prompts):

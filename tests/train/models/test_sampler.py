@@ -8,6 +8,7 @@ import transformers
 
 from small_models import COMMON, CONFIGS, SHAPE
 from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.core.head.kept import Cut
 from tokenpo.train.models import LanguageModel, Samples, Sampling, sample, score
 from tokenpo.train.models.packed import can_pack
 
@@ -169,10 +170,55 @@ def test_a_rollout_depends_on_its_prompt_stream_and_index_only(lm, prompts, pack
     assert not torch.equal(moved.token_ids, shorter.token_ids)
 
 
+def assert_same(one: Samples, other: Samples) -> None:
+    for field in fields(Samples):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        assert (a is None and b is None) or torch.equal(a, b), field.name
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2_softcap"])
+@pytest.mark.parametrize("cut", [Cut(top_p=0.8), Cut(0.9, 5, 0.05)])
+def test_what_a_cut_keeps_is_recorded_with_statistics_over_it(load_family, prompts, family, cut):
+    """In both decoders, with a tool, in any batch; and `score` finds the same numbers over the recorded tokens."""
+    lm, sampling = load_family(family, eos=(1, 2)), Sampling(30, temperature=0.8, seed=1, cut=cut)
+    for tool in (None, Echo()):
+        found = sample(lm, prompts, 6, sampling, tool=tool)
+        kept, mask = found.kept_ids, found.mask
+        assert kept is not None and kept.dtype == torch.int32 and (kept[~mask] == -1).all()
+        sizes = (kept >= 0).sum(2)
+        assert sizes[mask].min() > 0 and sizes[mask].max() == kept.shape[2] <= (cut.top_k or 22)
+        assert ((kept == found.token_ids[..., None]).any(2) == mask).all()
+        policy = score(lm, prompts, found.prompt, found.token_ids, mask, 0.8, kept=kept)
+        torch.testing.assert_close(policy.logprob.detach(), found.logprob, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(policy.entropy, found.entropy, rtol=1e-4, atol=1e-5)
+        whole = score(lm, prompts, found.prompt, found.token_ids, mask, 0.8).logprob
+        assert ((whole < found.logprob - 1e-3) & mask).any() and (whole <= found.logprob + 1e-4).all()
+        assert_same(found, sample(lm, prompts, 6, sampling, tool=None if tool is None else Echo()))
+        alone = sample(lm, [prompts[2]], 6, sampling, streams=[2], tool=None if tool is None else Echo())
+        narrow, width = alone.kept_ids, alone.mask.shape[1]
+        assert narrow is not None and torch.equal(narrow, kept[12:18, :width, : narrow.shape[2]])
+        assert (kept[12:18, :width, narrow.shape[2] :] == -1).all()
+
+
+def test_cuts_that_are_refused(lm, prompts, monkeypatch):
+    wrong = {"top_p": (0.0, 1.1), "top_k": (-1, 1025), "min_p": (-0.1, 2.0)}
+    for named, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(TokenPOError, match=f"Sampling.{named} is"):
+            Sampling(5, cut=Cut(**{named: value}))
+    with pytest.raises(TokenPOError, match="adaptive temperature"):
+        sample(lm, prompts, 2, Sampling(5, cut=Cut(top_k=3)), rule=heat)
+    monkeypatch.setattr("tokenpo.core.head.kept.MOST", 10)
+    with pytest.raises(TokenPOError, match=r"22 tokens.*set top_k too, to at most 10"):
+        sample(lm, prompts, 2, Sampling(5, cut=Cut(top_p=0.5)))
+    greedy = sample(lm, prompts, 2, Sampling(5, 0.0, cut=Cut(top_p=0.5)))
+    assert greedy.kept_ids is None
+    assert_same(greedy, sample(lm, prompts, 2, Sampling(5, 0.0)))
+
+
 def test_both_decoders_and_both_runs_agree(lm, prompts):
     sampling = Sampling(100, temperature=1.2, seed=2)
     first, again = sample(lm, prompts, 5, sampling), sample(lm, prompts, 5, sampling)
-    assert all(torch.equal(getattr(first, f.name), getattr(again, f.name)) for f in fields(Samples))
+    assert_same(first, again)
     assert first.mask.shape[1] > 70, "the packed buffers should have grown"
     lm.abilities["packed"] = False
     other = sample(lm, prompts, 5, sampling)
@@ -266,8 +312,7 @@ def test_a_tool_that_answers_nothing_changes_nothing_and_one_that_answers_is_the
     lm, tool, sampling = load_family("qwen3", eos=(1,)), Echo(silent=True), Sampling(40, temperature=1.2, seed=1)
     plain, asked = (sample(lm, prompts, 6, sampling, tool=given) for given in (None, tool))
     assert tool.asked
-    for field in fields(plain):
-        assert torch.equal(getattr(plain, field.name), getattr(asked, field.name)), field.name
+    assert_same(plain, asked)
     whole = sample(lm, prompts, 6, sampling, streams=range(len(prompts)), tool=Echo())
     for number, prompt in enumerate(prompts):
         alone = sample(lm, [prompt], 3, sampling, streams=[number], tool=Echo())

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+import transformers
 from scipy import stats
 
+from tokenpo.core.head.kept import Cut
 from tokenpo.core.head.softmax import trusted
-from tokenpo.train.models.token_draw import draw, greedy, stream_keys, uniforms
+from tokenpo.train.models.token_draw import draw, draw_cut, greedy, stream_keys, uniforms
 
 TOP = 1 - 2.0**-32
 
@@ -74,6 +76,71 @@ def test_greedy_takes_the_first_maximum_with_statistics_at_temperature_one():
     got = greedy(logits)
     assert got.token.tolist() == [1, 0] and got.temperature.tolist() == [1.0, 1.0]
     torch.testing.assert_close(got.logprob, torch.log_softmax(logits, -1)[[0, 1], [1, 0]])
+
+
+CUTS = [Cut(top_p=0.9), Cut(top_p=0.3), Cut(top_k=1), Cut(top_k=4), Cut(min_p=0.2), Cut(0.7, 6, 0.1), Cut(min_p=1.0)]
+
+
+def sets(kept) -> list[set[int]]:
+    return [{i for i in row if i >= 0} for row in kept.tolist()]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("vocabulary", [3, 20, 1000, 3000])
+def test_a_cut_keeps_what_transformers_keeps(cut, vocabulary):
+    """In its order: top-k, top-p of what is left, min-p; statistics are those of the logits that it passes on."""
+    g = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(40, vocabulary, generator=g) * 3
+    uniform = torch.rand(40, generator=g, dtype=torch.float64)
+    passed = logits / 0.8
+    warpers = [transformers.TopKLogitsWarper(cut.top_k)] if cut.top_k else []
+    warpers += [transformers.TopPLogitsWarper(cut.top_p)] if cut.top_p < 1 else []
+    warpers += [transformers.MinPLogitsWarper(cut.min_p)] if cut.min_p else []
+    for warper in warpers:
+        passed = warper(None, passed)
+    got = draw_cut(logits, uniform, 0.8, cut)
+    assert got.kept is not None
+    assert sets(got.kept) == [set(row.isfinite().nonzero()[:, 0].tolist()) for row in passed]
+    logp = torch.log_softmax(passed.double(), -1)
+    torch.testing.assert_close(got.logprob.double(), logp.gather(-1, got.token[:, None])[:, 0], rtol=0, atol=3e-6)
+    entropy = -torch.where(logp > -math.inf, logp.exp() * logp, 0.0).sum(-1)
+    torch.testing.assert_close(got.entropy.double(), entropy, rtol=1e-5, atol=1e-5)
+    assert got.rollout_logprob is got.logprob and got.temperature.tolist() == [pytest.approx(0.8)] * 40
+
+
+def test_a_cut_by_hand():
+    """Probabilities 8, 4, 2, 1, 1 of 16, the last two equal; the likeliest comes first, however small u is."""
+    logits = torch.tensor([[2.0, 1.0, 8.0, 4.0, 1.0]]).log()
+
+    def of(cut: Cut, u: float = 0.0):
+        got = draw_cut(logits, torch.tensor([u], dtype=torch.float64), 1.0, cut)
+        assert got.kept is not None
+        return [i for i in got.kept[0].tolist() if i >= 0], int(got.token), math.exp(float(got.logprob))
+
+    assert of(Cut(top_p=0.5)) == ([2], 2, 1.0)
+    assert of(Cut(top_p=0.51)) == ([2, 3], 2, pytest.approx(8 / 12))
+    assert of(Cut(top_p=0.51), 0.7) == ([2, 3], 3, pytest.approx(4 / 12))
+    assert of(Cut(top_k=4), TOP) == ([2, 3, 0, 1], 1, pytest.approx(1 / 15))  # of equals the lower id
+    assert of(Cut(min_p=0.25))[0] == [2, 3, 0]
+    assert of(Cut(top_p=0.9, top_k=3))[0] == [2, 3, 0] and of(Cut(top_p=0.85, top_k=3))[0] == [2, 3]
+    assert of(Cut(top_p=0.9, min_p=0.3))[0] == [2, 3]
+
+
+@pytest.mark.parametrize("vocabulary", [6, 2050])
+@pytest.mark.parametrize("u", [0.0, 0.5, TOP])
+def test_a_cut_never_takes_an_excluded_token(vocabulary, u):
+    logits = torch.full((2, vocabulary), -math.inf)
+    logits[0, 1], logits[1, [2, 4]] = 0.0, torch.tensor([80.0, -80.0])
+    for cut in (Cut(top_k=5), Cut(top_p=1 - 1e-9), Cut(top_k=5, min_p=1e-9)):
+        got = draw_cut(logits, torch.full((2,), u, dtype=torch.float64), 1.0, cut)
+        assert got.token.tolist() == [1, 2] and sets(got.kept) in ([{1}, {2}], [{1}, {2, 4}])
+        assert got.logprob.tolist() == [0.0, 0.0]
+
+
+def test_logits_that_are_not_finite_show_in_the_statistics():
+    logits = torch.tensor([[0.0, math.nan, 1.0], [-math.inf] * 3])
+    got = draw_cut(logits, torch.zeros(2).double(), 1.0, Cut(top_k=2))
+    assert not torch.isfinite(got.logprob).any() and ((got.token >= 0) & (got.token < 3)).all()
 
 
 def test_a_kernel_is_checked_on_its_device_after_a_model_was_loaded(lm):

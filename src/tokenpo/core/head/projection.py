@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...base.errors import TokenPOError
+from .kept import keep_only_
 from .softmax import part, scaled, wide
 
 # Bytes of logits per chunk. The float32 sum of the head's gradient is read and written once per chunk, so on a GPU few
@@ -57,24 +57,11 @@ def logits_of(
 ) -> Tensor:
     """hidden [M, H] headᵀ [H, V] + bias [V], without graph; written to the first M rows of `out` if that is given.
 
-    Outside `kept` [M, K] (`keep_only_`) they are -inf.
+    With `kept` [M, K], they are -inf outside these ids (`head.kept`).
     """
     out = part(out, slice(len(hidden)))
     product = torch.mm(hidden, head.t(), out=out) if bias is None else torch.addmm(bias, hidden, head.t(), out=out)
     return product if kept is None else keep_only_(product, kept)
-
-
-def keep_only_(logits: Tensor, kept: Tensor) -> Tensor:
-    """Writes -inf, probability 0, to logits [M, V] outside each row's ids `kept` [M, K].
-
-    -1 fills a row up; a row of -1 alone keeps the whole vocabulary.
-    """
-    if kept.dim() != 2 or len(kept) != len(logits):
-        raise TokenPOError(f"kept has shape {list(kept.shape)}, expected [M, K] with M = {len(logits)}")
-    first = kept[:, :1]
-    inside = torch.zeros_like(logits, dtype=torch.bool)
-    inside.scatter_(1, kept.where(kept >= 0, first).clamp(min=0).long(), True)
-    return logits.masked_fill_(~(inside | (first < 0)), -torch.inf)
 
 
 @dataclass(eq=False)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
+from .kept import require_whole
 from .projection import logits_of, same_dtype
 from .softmax import FLOOR, block_rows, part, wide
 
@@ -102,15 +103,6 @@ class TopTokens:
 
 
 AnyTeacher: TypeAlias = Teacher | TopTokens
-
-
-def require_whole(kept: Tensor | None) -> None:
-    """Raises TokenPOError for kept sets, as the divergence from a teacher is over the whole vocabulary."""
-    if kept is not None:
-        raise TokenPOError(
-            "the divergence from a teacher is over the whole vocabulary, and kept_ids cut it: sample without top-p, "
-            "top-k and min-p, or take a method that reads teacher_logprob"
-        )
 
 
 def divergence_(logits: Tensor, teacher: Tensor, scale: float | Tensor, beta: float) -> Tensor:

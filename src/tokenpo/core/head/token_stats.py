@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...base.errors import TokenPOError, present
-from .projection import HeadGradient, chunk_rows, keep_only_, logits_of, same_dtype
+from .kept import keep_only_, require_whole
+from .projection import HeadGradient, chunk_rows, logits_of, same_dtype
 from .softmax import RowStats, ascent, part, residual, scaled
-from .teacher import AnyTeacher, divergence_, require_whole
+from .teacher import AnyTeacher, divergence_
 
 
 class TokenStats(NamedTuple):

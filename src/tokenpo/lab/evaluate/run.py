@@ -23,6 +23,7 @@ from ...base.errors import TokenPOError
 from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
+from ...core.head.kept import Cut
 from ...core.seeds import keyed_seed
 from ...records.log import versions
 from ...train.models import LanguageModel, Sampling
@@ -51,13 +52,16 @@ class SamplingOptions:
     temperature: float = 1.0
     seed: int = 0
     rows: int = 64
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
             if value < 1:
                 raise TokenPOError(f"{option} is {value}, expected at least 1")
         try:
-            Sampling(self.max_new_tokens, self.temperature)
+            self.sampling()
         except TokenPOError as error:
             message = re.sub(r"Sampling\.(\w+)", lambda field: "--" + field[1].replace("_", "-"), str(error))
             raise TokenPOError(message) from error
@@ -66,6 +70,11 @@ class SamplingOptions:
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
                 "--temperature above 0"
             )
+
+    def sampling(self) -> Sampling:
+        """How each response is sampled."""
+        cut = Cut(self.top_p, self.top_k, self.min_p)
+        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"), cut)
 
     @property
     def at_once(self) -> int:
@@ -130,8 +139,7 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
 
     A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
-    options = plan.options
-    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(options.seed, "evaluation"))
+    options, sampling = plan.options, plan.options.sampling()
     check(directory, config)  # before the lock, which is a file, because nothing is written into a foreign directory
     with reserved(directory), contextlib.ExitStack() as stack:
         check(directory, config)  # again: another process may have written in between

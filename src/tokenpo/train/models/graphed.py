@@ -20,10 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...base.text import first_line
+from ...core.head.kept import trimmed
 from .decoder import PackedDecoder, Step, fill_holes, not_finite
 from .model import LanguageModel, Prompts
 from .packed import attention, can_pack, packed_logits
-from .token_draw import Draw, draw, greedy, uniforms_at
+from .token_draw import Draw, draw, draw_cut, greedy, uniforms_at
 
 if TYPE_CHECKING:
     from .sampler import Sampling
@@ -93,6 +94,8 @@ class FixedStep:
         self.slot, self.step = first.position.new_zeros(2, 1)
         self.tokens = first.position.new_zeros(BLOCK, rows)
         self.logprob, self.entropy = keys.new_zeros(2, BLOCK, rows, dtype=torch.float32)
+        # Kept tokens by their largest number, which a recorded step has fixed.
+        self.kept: dict[int, Tensor] = {}
         self.window = rows, slots
 
     @property
@@ -113,7 +116,7 @@ class FixedStep:
         self.slot.fill_(length)
         self.step.zero_()
 
-    def run(self, model: Any, temperature: float) -> Tensor:
+    def run(self, model: Any, sampling: Sampling) -> Tensor:
         """Makes one step: appends each row's token and samples the next; returns the logits [M, V]."""
         m = self.window[0]
         self.position.add_(1)
@@ -122,21 +125,31 @@ class FixedStep:
         self.bias.index_fill_(1, self.slot, 0)
         logits = packed_logits(model, self.token[:m], self.position[:m], self)
         self.slot.add_(1)
-        self.draw(logits, temperature)
+        self.draw(logits, sampling)
         return logits
 
-    def draw(self, logits: Tensor, temperature: float) -> None:
+    def draw(self, logits: Tensor, sampling: Sampling) -> None:
         """Samples each row's next token from logits [M, V] and stores it."""
         m = len(logits)
-        if temperature == 0:
+        if sampling.temperature == 0:
             drawn = greedy(logits)
+        elif sampling.cuts:
+            drawn = draw_cut(logits, uniforms_at(self.stream[:m], self.step), sampling.temperature, sampling.cut)
         else:
-            drawn = draw(logits, uniforms_at(self.stream[:m], self.step), temperature)
+            drawn = draw(logits, uniforms_at(self.stream[:m], self.step), sampling.temperature)
         self.token[:m] = drawn.token
         place = self.step % BLOCK
         for table, x in ((self.tokens, drawn.token), (self.logprob, drawn.logprob), (self.entropy, drawn.entropy)):
             table[:, :m].index_copy_(0, place, x.to(table.dtype).unsqueeze(0))
+        if drawn.kept is not None:
+            self.kept_of(drawn.kept.shape[1])[:, :m].index_copy_(0, place, drawn.kept.unsqueeze(0))
         self.step.add_(1)
+
+    def kept_of(self, most: int) -> Tensor:
+        """[BLOCK, rows, most] int32, the kept tokens of the last steps."""
+        if most not in self.kept:
+            self.kept[most] = self.tokens.new_zeros(*self.tokens.shape, most, dtype=torch.int32)
+        return self.kept[most]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
         m, s = self.window
@@ -163,7 +176,9 @@ class _Rows:
         self.rows = F.pad(torch.arange(n, device=lm.device), (0, m - n))
         self.alive = torch.arange(m, device=lm.device) < n
 
-    def after(self, start: int, token: Tensor, logprob: Tensor, entropy: Tensor, base: float) -> tuple[list[Step], int]:
+    def after(
+        self, start: int, token: Tensor, logprob: Tensor, entropy: Tensor, base: float, kept: Tensor | None
+    ) -> tuple[list[Step], int]:
         """(steps, number of rows that have not ended) from the tables [K, M] of the steps start, ..., start + K - 1.
 
         Steps after the end of all rows are left out.
@@ -182,7 +197,8 @@ class _Rows:
             step, place = broken.nonzero()[0].tolist()
             raise not_finite(start + step, int(self.rows[place]), self.n)
         heat, sampled = torch.full_like(entropy[0], base), torch.ones_like(ended[0])
-        draws = [Draw(*x, heat, x[1]) for x in zip(token, logprob, entropy, strict=True)]
+        sets = [None] * len(token) if kept is None else kept
+        draws = [Draw(y, lp, h, heat, lp, own) for y, lp, h, own in zip(token, logprob, entropy, sets, strict=True)]
         steps = zip(before, draws, ended, token, strict=True)
         return [Step(self.rows, *x, sampled) for x in steps][:used], left
 
@@ -220,8 +236,10 @@ class Graphs:
         m = size_for(n, _FEWEST_ROWS)
         step = self._ready(first, m, size_for(length + longest, _FEWEST_SLOTS))
         step.load(first, keys)
-        step.draw(F.pad(first.logits, (0, 0, 0, m - n)), sampling.temperature)
-        going = _Rows(lm, n, m, first.logits.shape[-1], limit)
+        step.draw(F.pad(first.logits, (0, 0, 0, m - n)), sampling)
+        vocabulary = first.logits.shape[-1]
+        most = min(sampling.cut.top_k or vocabulary, vocabulary)
+        going = _Rows(lm, n, m, vocabulary, limit)
         expected = None if self.verified else first.step(step.token[:n])
         del first
         record: list[Step] = []
@@ -229,12 +247,13 @@ class Graphs:
             end = min(start + BLOCK, longest)
             step.window = m, size_for(length + end, _FEWEST_SLOTS)
             for number in range(max(start, 1), end):
-                self._replay(lm.model, step, sampling.temperature)
+                self._replay(lm.model, step, sampling)
                 if number == 1 and expected is not None:
                     self._verify(expected)
                     expected = None
             tables = (x[: end - start, :m].clone() for x in (step.tokens, step.logprob, step.entropy))
-            steps, left = going.after(start, *tables, sampling.temperature or 1.0)
+            kept = trimmed(step.kept_of(most)[: end - start, :m]) if sampling.cuts else None
+            steps, left = going.after(start, *tables, sampling.temperature or 1.0, kept)
             record += steps
             if left == 0:
                 break
@@ -261,12 +280,12 @@ class Graphs:
             self.step = FixedStep(first, rows, slots)
         return self.step
 
-    def _replay(self, model: Any, step: FixedStep, temperature: float) -> None:
-        key = (*step.window, temperature)
+    def _replay(self, model: Any, step: FixedStep, sampling: Sampling) -> None:
+        key = (*step.window, sampling.temperature, sampling.cut)
         if key not in self.replays:
 
             def run() -> None:
-                logits = step.run(model, temperature)
+                logits = step.run(model, sampling)
                 self.logits = None if self.verified else logits
 
             self.replays[key] = self.recorder(run, step.moving())

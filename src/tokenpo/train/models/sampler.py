@@ -12,15 +12,17 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, present
 from ...base.text import beyond_float32
+from ...core.head.kept import Cut, trimmed
 from ...core.head.projection import evaluating
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
 from .model import LanguageModel, Prompts, longrope_positions, positions
 from .packed import can_pack
-from .token_draw import draw, greedy, stream_keys, uniforms
+from .token_draw import draw, draw_cut, greedy, stream_keys, uniforms
 
 # Number of steps whose uniform numbers are computed at once.
 _BLOCK = 64
@@ -36,11 +38,13 @@ class Sampling:
         max_new_tokens: longest response, EOS included.
         temperature: at least 1.2e-38; 0 takes the most probable token, with statistics at temperature 1.
         seed: together with a prompt's stream id and the sample's index in its group, fixes every random number.
+        cut: the tokens that may be chosen; greedy sampling does not read it.
     """
 
     max_new_tokens: int
     temperature: float = 1.0
     seed: int = 0
+    cut: Cut = Cut()
 
     def __post_init__(self) -> None:
         heat, reason = self.temperature, ""
@@ -50,8 +54,13 @@ class Sampling:
             reason = f"temperature is {heat}, expected 0 (greedy) or a positive number"
         elif heat and (beyond := beyond_float32(heat)):
             reason = f"temperature is {heat}: {beyond}, or 0 for greedy sampling"
-        if reason:
+        if reason := reason or self.cut.fault:
             raise TokenPOError(f"Sampling.{reason}")
+
+    @property
+    def cuts(self) -> bool:
+        """Whether some tokens may not be chosen."""
+        return self.temperature > 0 and self.cut != Cut()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +77,8 @@ class Samples:
         rollout_logprob: [N, T] float32 nats, at the temperature that sampled the token; 0 after the response.
         prompt: [N] int64, index into the prompts.
         finished: [N] bool, an EOS was sampled (false: cut at max_new_tokens).
+        kept_ids: [N, T, K] int32, the tokens that might have been sampled, filled up with -1; None is the whole
+            vocabulary. Log-probabilities and entropies are over these tokens.
     """
 
     token_ids: Tensor
@@ -78,6 +89,7 @@ class Samples:
     rollout_logprob: Tensor
     prompt: Tensor
     finished: Tensor
+    kept_ids: Tensor | None
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -115,6 +127,13 @@ def sample(
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
+    if rule is not None and sampling.cuts:
+        raise TokenPOError(
+            "an adaptive temperature reads the entropy of the whole vocabulary, which top_p, top_k and min_p cut: "
+            "leave them out, or take a method without an adaptive temperature"
+        )
+    if sampling.cuts and (reason := sampling.cut.too_many(lm.model.get_output_embeddings().weight.shape[0])):
+        raise TokenPOError(reason)
     for prompt, longest in zip(prompts, limits or [sampling.max_new_tokens] * len(prompts), strict=True):
         require_length(lm, len(prompt), longest)
     device, n = lm.device, len(prompts) * group_size
@@ -167,11 +186,14 @@ def _decode(
     record: list[Step] = []
     block = keys.new_empty(0)
     for step in range(sampling.max_new_tokens):
+        if step % _BLOCK == 0 and sampling.temperature:
+            block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
         if sampling.temperature == 0:
             drawn = greedy(logits)
+        elif sampling.cuts:
+            drawn = draw_cut(logits, block[step % _BLOCK][rows], sampling.temperature, sampling.cut)
+            drawn = drawn._replace(kept=trimmed(present(drawn.kept, "the kept tokens")))
         else:
-            if step % _BLOCK == 0:
-                block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
             drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule)
         token, sampled = drawn.token, torch.ones_like(alive)
         if inserted is not None:
@@ -202,13 +224,16 @@ def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
     sampled = torch.cat([step.sampled for step in record])[alive]
 
     def table(values: list[Tensor], fill: float, dtype: torch.dtype, *, inserted: bool = False) -> Tensor:
-        """[N, T] of the values; `fill` after the end, and on inserted tokens unless `inserted`."""
-        out = torch.full((len(prompt), len(record)), fill, dtype=dtype, device=prompt.device)
+        """[N, T, ...] of the values; `fill` after the end, and on inserted tokens unless `inserted`."""
         flat = torch.cat(values)[alive].to(dtype)
-        out[row, column] = flat if inserted else flat.masked_fill(~sampled, fill)
+        out = torch.full((len(prompt), len(record), *flat.shape[1:]), fill, dtype=dtype, device=prompt.device)
+        out[row, column] = flat if inserted else flat.masked_fill(~sampled.view(-1, *[1] * (flat.dim() - 1)), fill)
         return out
 
     draws = [step.drawn for step in record]
+    kept = [draw.kept for draw in draws if draw.kept is not None]
+    widest = max((x.shape[1] for x in kept), default=0)
+    kept = [pad(x, (0, widest - x.shape[1]), value=-1) for x in kept]
     return Samples(
         token_ids=table([step.token for step in record], pad_id, torch.int64, inserted=True),
         mask=table([step.alive for step in record], 0, torch.bool),
@@ -218,6 +243,7 @@ def _assemble(record: list[Step], prompt: Tensor, pad_id: int) -> Samples:
         rollout_logprob=table([d.rollout_logprob for d in draws], 0, torch.float32),
         prompt=prompt,
         finished=table([step.ended for step in record], 0, torch.bool).any(1),
+        kept_ids=trimmed(table(kept, -1, torch.int32)) if kept else None,
     )
 
 

@@ -31,6 +31,7 @@ def score(
     drift: bool = False,
     entropy_grad: bool = False,
     max_tokens: int = MAX_TOKENS,
+    kept: Tensor | None = None,
 ) -> Policy:
     """Log-probability and entropy [N, T] (nats) of responses under the current weights.
 
@@ -43,6 +44,7 @@ def score(
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy too.
         max_tokens: most tokens of a forward pass; a single row may exceed it.
+        kept: [N, T, K] int, the tokens that probabilities are over (`Rollouts.kept_ids`); None is the whole vocabulary.
 
     Returns:
         Policy with [N, T] tensors, 0 where mask is false; logprob carries the graph.
@@ -52,7 +54,8 @@ def score(
     """
     stats, places = [], []
     for part in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
-        stats.append(_stats(lm, part, drift, entropy_grad))
+        own = None if kept is None else kept.to(lm.device)[part.row, part.column]
+        stats.append(_stats(lm, part, drift, entropy_grad, own))
         places.append((part.row, part.column))
 
     def table(values: list[Tensor]) -> Tensor:
@@ -148,12 +151,12 @@ def _padded(
     return lm.model(**inputs).logits[row, before[row] + column]
 
 
-def _stats(lm: LanguageModel, part: Predictions, drift: bool, entropy_grad: bool) -> TokenStats:
-    target, heat = part.target, part.temperature
+def _stats(lm: LanguageModel, part: Predictions, drift: bool, entropy_grad: bool, kept: Tensor | None) -> TokenStats:
+    tokens, how = (part.target, part.temperature), {"drift": drift, "entropy_grad": entropy_grad, "kept": kept}
     if not has_plain_head(lm):
-        return stats_from_logits(part.out, target, heat, drift=drift, entropy_grad=entropy_grad)
+        return stats_from_logits(part.out, *tokens, **how)
     head = lm.model.get_output_embeddings()
-    return token_stats(part.out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
+    return token_stats(part.out, head.weight, *tokens, bias=head.bias, **how)
 
 
 def has_plain_head(lm: LanguageModel) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.head.kept import Cut
 from ...core.head.softmax import LN2, entropy_of, softmax_parts, sums_for, wide
 from ...core.request_temperature import TemperatureRule
 
@@ -26,6 +27,7 @@ class Draw(NamedTuple):
         logprob, entropy: nats, at the base temperature.
         temperature: at which the token was sampled.
         rollout_logprob: nats, at that temperature.
+        kept: [M, K] int32, the tokens among which a `Cut` let it choose, -1 last; numbers above are over these.
     """
 
     token: Tensor
@@ -33,6 +35,7 @@ class Draw(NamedTuple):
     entropy: Tensor
     temperature: Tensor
     rollout_logprob: Tensor
+    kept: Tensor | None = None
 
 
 def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
@@ -54,6 +57,16 @@ def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | N
     heated = _Distribution(logits, temperature.reciprocal().unsqueeze(-1))
     token = _invert(heated.p, uniform)
     return Draw(token, at_base.logprob(token), entropy, temperature, heated.logprob(token))
+
+
+def draw_cut(logits: Tensor, uniform: Tensor, base: float, cut: Cut) -> Draw:
+    """As `draw` at a constant temperature, among the tokens that a cut keeps; statistics are over these."""
+    ids, kept = cut.of(_Distribution(logits, 1.0 / base).p)
+    distribution = _Distribution(logits.gather(-1, ids).masked_fill(~kept, -torch.inf), 1.0 / base)
+    place = _invert(distribution.p, uniform)
+    logprob, entropy = distribution.logprob(place), distribution.entropy()
+    token = ids.gather(-1, place.unsqueeze(-1)).squeeze(-1)
+    return Draw(token, logprob, entropy, torch.full_like(entropy, base), logprob, ids.int().masked_fill(~kept, -1))
 
 
 def greedy(logits: Tensor) -> Draw:

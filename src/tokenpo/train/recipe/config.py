@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from ...base import text
 from ...base.errors import TokenPOError, UnknownName, nearest
 from ...base.files import expanded, read_text
+from ...core.head.kept import MOST, Cut
 from ...core.on_policy import KLHold
 from .command_line import apply, put, short
 
@@ -135,12 +136,20 @@ class Rollout(Section):
     group_size: int = setting(8, "responses to each problem", ge=1, le=10**5)
     max_new_tokens: int = setting(64, "longest response, end of sequence included", ge=1, le=10**7)
     temperature: float = setting(1.0, "of the sampler; float32 divides by it", ge=1.2e-38, le=3.4e38)
+    top_p: float = setting(1.0, "sample among the fewest tokens whose probabilities reach this sum; 1: off", gt=0, le=1)
+    top_k: int = setting(0, "sample among this many most probable tokens; 0: off", ge=0, le=MOST)
+    min_p: float = setting(0.0, "sample among tokens of this share of the largest probability; 0: off", ge=0, le=1)
     dynamic_sampling: bool = setting(False, "drop groups whose rewards are all equal, and refill")
     max_extra_batches: int = setting(3, "how often one batch may be refilled", ge=0, le=10**4)
     soft_overlong: SoftOverlong | None = setting(None, "DAPO's penalty on long responses")
     group_overlong: GroupOverlong | None = setting(None, "GTPO's penalty on long answers to easy prompts")
     rescore: bool = setting(False, "old log-prob and entropy from a forward pass, not from the sampler")
     correction: Correction | None = setting(None, "weights old / sampler's, with rescore or an adaptive temperature")
+
+    @property
+    def cut(self) -> Cut:
+        """The tokens that the sampler may choose."""
+        return Cut(self.top_p, self.top_k, self.min_p)
 
 
 class Train(Section):

@@ -2,7 +2,9 @@
 
 import torch
 
+from ...base.errors import Unsupported
 from ...core import parts
+from ...core.head.kept import Cut
 from ...core.negotiation import negotiate, schedule_notes
 from ...core.objective import Objective
 from ...core.trial import example
@@ -11,6 +13,9 @@ from ...methods import Teaching, build_method, extended, from_text
 from .command_line import Entry, toml_value
 from .config import Config, Tinker
 from .engines import EMBEDDED
+
+# Inputs that compare distributions over the whole vocabulary.
+_WHOLE = frozenset({"teacher_divergence", "divergence"})
 
 
 def build_objective(config: Config) -> Objective:
@@ -54,6 +59,14 @@ def require_here(objective: Objective, config: Config | None = None) -> None:
         **dict.fromkeys(TAUGHT, 'say who the teacher is in the recipe\'s section "teacher", by path or hint'),
         "value": "say what the value is fitted to, by Objective(critic=tokenpo.parts.Critic())",
     }
+    if config is not None and config.rollout.cut != Cut():
+        cut, why = "rollout.top_p, rollout.top_k and rollout.min_p", ""
+        if whole := sorted(objective.needs & _WHOLE):
+            why = f"needs {whole[0]}, which is over the whole vocabulary, and {cut} cut it"
+        elif objective.temperature is not None:
+            why = f"adapts the temperature to the entropy of the whole vocabulary, and {cut} cut it"
+        if why:
+            raise Unsupported(f"{objective.name} {why}: leave them out, or take another method")
     negotiate(objective, OPTIONAL - lacks | {part.gives for part in objective.supplied}, remedies=remedies)
 
 

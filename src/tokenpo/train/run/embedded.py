@@ -197,7 +197,8 @@ class Local:
         """One rollout batch; the objective's `Supplied` parts compute their inputs, and `Drafts` are sampled first."""
         lm, task, options, objective = self.lm, self.task, self.config.rollout, self.objective
         plan = next((part for part in objective.supplied if isinstance(part, Drafts)), None)
-        sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(self.config.seed, "sampling"))
+        seed = keyed_seed(self.config.seed, "sampling")
+        sampling = Sampling(options.max_new_tokens, options.temperature, seed, options.cut)
         rule = self.trainer.rule()
         tokens = 0  # sampled for the credit only
 

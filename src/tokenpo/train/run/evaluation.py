@@ -65,7 +65,8 @@ def evaluate(config: Config, task: Task, draws: Callable[[int, int, int, Samplin
     problems = held_out(task, options.problems)
 
     def pieces(samples: int, temperature: float) -> Iterator[Draw]:
-        sampling = Sampling(config.rollout.max_new_tokens, temperature, keyed_seed(config.seed, "evaluation"))
+        seed, rollout = keyed_seed(config.seed, "evaluation"), config.rollout
+        sampling = Sampling(rollout.max_new_tokens, temperature, seed, rollout.cut)
         at_once = max(1, options.rows // samples)
         for start in range(0, problems, at_once):
             yield draws(start, min(at_once, problems - start), samples, sampling)

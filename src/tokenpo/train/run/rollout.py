@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...base.errors import NotFinite, TokenPOError
 from ...core.ops import group, turns
@@ -244,16 +243,17 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
         return first
     size = first.group_size
     spans = [(piece, group, slice(group * size, (group + 1) * size)) for piece, group in groups]
-    width = max(piece.mask.shape[1] for piece, _ in groups)
+    fills = {"temperature": 1, "kept_ids": -1}
 
     def rows(name: str) -> Tensor:
-        parts, fill = [getattr(piece, name)[span] for piece, _, span in spans], float(name == "temperature")
-        return torch.cat([x if x.dim() == 1 else pad(x, (0, width - x.shape[1]), value=fill) for x in parts])
+        parts = [getattr(piece, name)[span] for piece, _, span in spans]
+        most = [max(sizes) for sizes in zip(*(x.shape[1:] for x in parts), strict=True)]
+        return torch.cat([_widened(x, most, fills.get(name, 0)) for x in parts])
 
     samples = {field.name: rows(field.name) for field in fields(Samples) if getattr(first, field.name) is not None}
     prompt = torch.arange(len(groups), device=first.mask.device).repeat_interleave(size)
     return Draw(
-        **{"entropy": None, **samples, "prompt": prompt},
+        **{"entropy": None, "kept_ids": None, **samples, "prompt": prompt},
         start=first.start,
         problems=[piece.problems[group] for piece, group, _ in spans],
         prompts=[piece.prompts[group] for piece, group, _ in spans],
@@ -264,12 +264,19 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
     )
 
 
+def _widened(x: Tensor, shape: Sequence[int], fill: float) -> Tensor:
+    """x [M, ...] in a table of this shape, filled up at the ends."""
+    table = x.new_full((len(x), *shape), fill)
+    table[(slice(None), *map(slice, x.shape[1:]))] = x
+    return table
+
+
 def facts(kept: Draw) -> Rollouts:
     """The responses as rollouts for an objective; `group` counts the problems from 0."""
     return Rollouts(
         mask=kept.mask, reward=kept.reward().to(kept.mask.device), group=kept.prompt, old_logprob=kept.logprob,
         old_entropy=kept.entropy, rollout_logprob=kept.rollout_logprob,
-        temperature=torch.full_like(kept.logprob, kept.base), token_ids=kept.token_ids,
+        temperature=torch.full_like(kept.logprob, kept.base), token_ids=kept.token_ids, kept_ids=kept.kept_ids,
     )  # fmt: skip
 
 

@@ -262,6 +262,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     groups, mixed = sum(len(piece.problems) for piece in drawn), sum(len(mixed_groups(piece)) for piece in drawn)
     length = torch.cat([piece.mask.sum(1) for piece in drawn]).float()
     known = [piece.entropy[piece.mask] for piece in drawn if piece.entropy is not None]
+    kept = [(x >= 0).sum(2)[piece.mask] for piece in drawn if (x := piece.kept_ids) is not None]
     heat = torch.cat([piece.temperature[piece.mask] for piece in drawn]).float()
     finished = torch.cat([piece.finished for piece in drawn]).float()
     notes = Counter(score.note for score in scores if score.note)
@@ -278,6 +279,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "discarded_groups": experience.discarded,
         "continued_tokens": experience.continued,
         "temperature_mean": float(heat.mean()),
+        **({"kept_tokens": float(torch.cat(kept).float().mean())} if kept else {}),
         **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
     }
 

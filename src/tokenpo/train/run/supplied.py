@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.head.kept import keep_only_
 from ...core.head.projection import chunk_rows
+from ...core.head.softmax import part as rows_of
 from ...core.head.softmax import wide
 from ...core.objective import Objective
 from ...core.ops import masked
@@ -40,6 +42,7 @@ class GroupTokens:
     target: Tensor
     hidden: Tensor
     temperature: Tensor
+    kept: Tensor | None  # the tokens that probabilities are over; None is the whole vocabulary
 
     @property
     def chunk(self) -> int:
@@ -48,7 +51,8 @@ class GroupTokens:
     def log_probabilities(self, at: Tensor) -> Tensor:
         out, lm = self.hidden[at], self.lm
         logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
-        return (logits / self.temperature[at, None]).log_softmax(-1)
+        logits = logits / self.temperature[at, None]
+        return (logits if self.kept is None else keep_only_(logits, self.kept[at])).log_softmax(-1)
 
 
 @dataclass
@@ -75,9 +79,10 @@ class Forwarded:
             )
             row = rows.to(row.device)[row]
             temperature, group = heat.to(row.device)[row, column], owner.to(row.device)[row]
+            kept = None if rollouts.kept_ids is None else rollouts.kept_ids[row, column]
             for one in group.unique():
                 at = (group == one).nonzero()[:, 0]
-                yield GroupTokens(self.lm, row[at], column[at], target[at], out[at], temperature[at])
+                yield GroupTokens(self.lm, row[at], column[at], target[at], out[at], temperature[at], rows_of(kept, at))
 
     def prompt_logprob(self, rollouts: Rollouts) -> Tensor:
         """[N] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token."""

@@ -125,7 +125,7 @@ class Forward:
     def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
         """Log-prob, with graph unless gradients are off, and entropy [M, T]; `group` is an index into `prompts`."""
         more = {"drift": self.drift, "entropy_grad": self.entropy_grad, "max_tokens": self.micro_tokens}
-        return score(self.lm, *texts(rollouts, prompts), **more)
+        return score(self.lm, *texts(rollouts, prompts), kept=rollouts.kept_ids, **more)
 
     def learn(
         self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]], taught: Taught | None = None

@@ -202,7 +202,7 @@ class Server:
         with self.answers.asking("in sampling"):
             table = table_of(responses, self.ends)
         heat = torch.ones_like(table.logprob)
-        out = Samples(**table._asdict(), entropy=None, temperature=heat, rollout_logprob=table.logprob)
+        out = Samples(**table._asdict(), entropy=None, temperature=heat, rollout_logprob=table.logprob, kept_ids=None)
         return verify(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> tinker.AdamParams:

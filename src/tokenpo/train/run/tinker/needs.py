@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....base.errors import Unsupported
+from ....core.head.kept import Cut
 from ....core.objective import Objective
 from ....hosts.tinker.responses import ENGINE, PROVIDES, require
 from ...recipe.config import Lora
@@ -38,6 +39,10 @@ def accepted(plan: Plan) -> Objective:
             config.rollout.temperature != 1,
             "rollout.temperature other than 1, as the API does not say at which temperature a server reports "
             "log-probabilities: --set rollout.temperature=1",
+        ),
+        (
+            config.rollout.cut != Cut(),
+            "rollout.top_p, top_k and min_p, as the API does not say which tokens a server kept: leave them out",
         ),
         (
             teacher is not None and teacher.hint is not None,
