@@ -6,8 +6,10 @@ Verdicts come from `tokenpo.lab.compare.verdict.judge`, over the seeds that ever
 """
 
 import json
+import math
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenpo.lab.compare.verdict import Pair, bootstrap, judge, least_seeds
@@ -65,12 +67,14 @@ def methods(runs: dict[str, dict], seeds: list[int]) -> None:
         cells = []
         for measure in MEASURES:
             pair, word = found[measure][m]
-            interval = f"[{pair.low:+.3f}, {pair.high:+.3f}]" if pair.low is not None else ""
+            if pair.p is None or pair.low is None:
+                cells.append(f"{pair.differences[0]:+.3f} | {word}")
+                continue
             ahead = f"{sum(d > 0 for d in pair.differences)} of {len(seeds)} above, p {pair.p:.3g}"
-            cells.append(f"{pair.mean:+.3f} {interval} {ahead} | {word}")
-        entropy = statistics.fmean(runs[f"{m} {s}"]["curve"]["entropy"][-1] for s in seeds)
-        kl = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["kl"]) for s in seeds)
-        clip = statistics.fmean(statistics.fmean(runs[f"{m} {s}"]["curve"]["clip_fraction"]) for s in seeds)
+            cells.append(f"{pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] {ahead} | {word}")
+        curves = [runs[f"{m} {s}"]["curve"] for s in seeds]
+        entropy = statistics.fmean(x["entropy"][-1] for x in curves)
+        kl, clip = (statistics.fmean(y for x in curves for y in x[k] if y is not None) for k in ("kl", "clip_fraction"))
         print(f"| {name} | {' | '.join(cells)} | entropy {entropy:.2f}, KL {kl:.4f}, clipped {clip:.3f}")
     for m in ("dapo", *NAMES):
         print(m, [[round(area(runs[f"{m} {s}"]), 3), runs[f"{m} {s}"]["held_out"]] for s in seeds])
@@ -122,50 +126,59 @@ WIDE, HIGH, LEFT, TOP = 195, 95, 36, 54
 
 
 def picture(runs: dict[str, dict], seeds: list[int]) -> str:
-    """Nine panels: DAPO's mean curve, a method's, and the 95 % interval of their paired difference around it."""
+    """Nine panels of accuracy by batch: a method against DAPO.
+
+    With three seeds or more, the means and the 95 % interval of the paired difference; with fewer, every run.
+    """
     curves = {m: [runs[f"{m} {s}"]["curve"]["accuracy"] for s in seeds] for m in ("dapo", *NAMES)}
-    steps = range(len(curves["dapo"][0]))
-    dapo = [statistics.fmean(c[i] for c in curves["dapo"]) for i in steps]
-    top = 0.1 * -(-max(max(statistics.fmean(c[i] for c in x) for i in steps) for x in curves.values()) // 0.1)
-    at = [(i * WIDE / (len(steps) - 1)) for i in steps]
-    line = lambda ys: "M" + "L".join(f"{x:.1f} {HIGH * (1 - y / top):.1f}" for x, y in zip(at, ys, strict=True))  # noqa: E731
-    out = []
-    for k, (m, name) in enumerate(NAMES.items()):
-        mean = [statistics.fmean(c[i] for c in curves[m]) for i in steps]
-        ends = []
-        for i in steps:
-            gaps = [a[i] - b[i] for a, b in zip(curves[m], curves["dapo"], strict=True)]
-            ends.append(bootstrap(gaps) if any(gaps) else (0.0, 0.0))
-        low = [min(top, max(0.0, d + e[0])) for d, e in zip(dapo, ends, strict=True)]
-        high = [min(top, max(0.0, d + e[1])) for d, e in zip(dapo, ends, strict=True)]
-        band = line(high) + "L" + "L".join(reversed(line(low)[1:].split("L"))) + "Z"
+    few = len(seeds) < 3
+    drawn = {m: x if few else [mean_of(x)] for m, x in curves.items()}
+    top = math.ceil(10 * max(y for x in drawn.values() for line in x for y in line)) / 10
+    steps = len(drawn["dapo"][0])
+
+    def line(heights: Sequence[float]) -> str:
+        ends = [f"{i * WIDE / (steps - 1):.1f} {HIGH * (1 - y / top):.1f}" for i, y in enumerate(heights)]
+        return "M" + "L".join(ends)
+
+    def band(method: str) -> str:
+        """DAPO's mean plus the ends of the interval, within the panel."""
+        gaps = [[a - b for a, b in zip(*x, strict=True)] for x in zip(curves[method], curves["dapo"], strict=True)]
+        ends = [bootstrap(x) if any(x) else (0.0, 0.0) for x in zip(*gaps, strict=True)]
+        low, high = (
+            [min(top, max(0.0, d + e[k])) for d, e in zip(drawn["dapo"][0], ends, strict=True)] for k in (0, 1)
+        )
+        return f'<path class="b" d="{line(high)}L{"L".join(reversed(line(low)[1:].split("L")))}Z"/>'
+
+    panels = []
+    for k, (method, name) in enumerate(NAMES.items()):
         x, y = LEFT + (k % 3) * (WIDE + 28), TOP + (k // 3) * (HIGH + 52)
         axis = f'<path class="a" d="M0 0V{HIGH}H{WIDE}"/><text class="x" x="0" y="{HIGH + 14}">1</text>'
-        axis += f'<text class="x" x="{WIDE}" y="{HIGH + 14}">{len(steps)}</text>'
+        axis += f'<text class="x" x="{WIDE}" y="{HIGH + 14}">{steps}</text>'
         if k % 3 == 0:
             axis += f'<text class="y" x="-5" y="8">{top:.1f}</text><text class="y" x="-5" y="{HIGH}">0</text>'
-        out.append(
-            f'<g transform="translate({x} {y})"><text class="n" x="4" y="-7">{name}</text>{axis}'
-            f'<path class="b" d="{band}" style="fill-rule:nonzero"/><path class="g" d="{line(dapo)}"/>'
-            f'<path class="r" d="{line(mean)}"/></g>'
-        )
-    title = "Sampled accuracy by batch: DAPO and nine other methods on a real model"
+        shapes = [f'<path class="g" d="{line(x)}"/>' for x in drawn["dapo"]]
+        shapes += [f'<path class="r" d="{line(x)}"/>' for x in drawn[method]]
+        text = f'<text class="n" x="4" y="-7">{name}</text>{axis}{"" if few else band(method)}{"".join(shapes)}'
+        panels.append(f'<g transform="translate({x} {y})">{text}</g>')
+    said = "one line a seed" if few else "with the 95 % interval of the paired difference"
     legend = (
         f'<path class="g" d="M{LEFT} 16h24"/><text x="{LEFT + 30}" y="20">DAPO</text><path class="r" d="M110 16h24"/>'
-        f'<text x="140" y="20">the method, with the 95 % interval of the paired difference; {len(seeds)} seeds, '
-        "accuracy by batch</text>"
+        f'<text x="140" y="20">the method, {said}; sampled accuracy by batch</text>'
     )
     width, height = LEFT + 3 * WIDE + 2 * 28 + 14, TOP + 3 * (HIGH + 52) - 24
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img"><title>{title}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>{legend}'
-        + "\n".join(out) + "</svg>\n"
-    )  # fmt: skip
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+    title = "Sampled accuracy by batch: DAPO and nine other methods on a real model"
+    style = f'role="img"><title>{title}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>'
+    return "\n".join([head + style + legend, *panels]) + "</svg>\n"
+
+
+def mean_of(lines: Sequence[Sequence[float]]) -> list[float]:
+    return [statistics.fmean(x) for x in zip(*lines, strict=True)]
 
 
 if __name__ == "__main__":
     made, common = load()
-    if len(common) > 1:
+    if common:
         methods(made, common)
         if sys.argv[1:]:
             Path(sys.argv[1]).write_text(picture(made, common), "utf-8")
