@@ -1,13 +1,8 @@
-"""The gradient coefficient c of a token: how strongly any loss changes its log-probability.
+"""The gradient coefficient c of a token, ∇L = −Σ_it coefficient_it · c_it · ∇lp_it (docs/ideas.md).
 
-    ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
-
-c is the loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
-through the entropy. It is A at ratio 1, and 0 where a token is clipped.
-
-Some methods compare a token with other tokens of its step. So the step also has `ROWS` companion responses of `TOKENS`
-tokens. Half of them are right, and the policy has not moved on them. Their entropies have an exponential distribution
-with mean `MEAN_ENTROPY`, and each token's log-probability is −H: most tokens are nearly certain, a few are not.
+Some methods compare a token with others of its step. So the step also has `ROWS` companion responses of `TOKENS`
+tokens, half of them right, on which the policy has not moved. Their entropies have an exponential distribution with
+mean `MEAN_ENTROPY`, and each token's log-probability is −H: most tokens are nearly certain, a few are not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Statistics of paired runs: exact tests of difference and equivalence, intervals, seeds needed, verdicts.
 
 Two runs with the same seed give one difference d_s. If two methods differ by chance only, d_s and −d_s are equally
-likely: this is the hypothesis of the sign-flip test. As a test of the mean it assumes differences that are symmetric
-around the mean.
+likely: this is the hypothesis of the sign-flip test, which as a test of the mean assumes symmetric differences.
 References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from random draws, Schuirmann (1987) for two
 one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles, Guenther (1981) for the
 number of seeds.

@@ -1,8 +1,4 @@
-"""The table of benchmarks, and the loading of an entry, or of a file in its place, as problems with a verifier.
-
-Hub ids, splits and columns come from public code that loads these data sets, not from the hub itself; `basis` records
-whether two loaders agree, and on how many problems.
-"""
+"""The table of benchmarks, and the loading of an entry, or of a file in its place, as problems with a verifier."""
 
 import dataclasses
 import re
@@ -40,7 +36,7 @@ class Benchmark:
             the question). Questions that are chat messages are not changed.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
         extract: how to extract the answer from a completion, a name of `EXTRACTORS`; "" is the verifier's default.
-        basis: the evidence for the entry.
+        basis: whether two public loaders of the data set agree, and on how many problems.
     """
 
     title: str

@@ -1,11 +1,4 @@
-"""Samples a model on problems into the directory of an evaluation.
-
-An interrupted evaluation resumes from its directory, which may hold nothing else.
-
-config.json     everything that the samples depend on: model, problems, sampling, versions; written first
-samples.jsonl   every sample, written as soon as it is drawn
-results.json    the config again, and the numbers
-"""
+"""Samples a model on problems into the directory of an evaluation, which may hold nothing else and can be resumed."""
 
 import contextlib
 import dataclasses

@@ -1,18 +1,4 @@
-"""Samples on disk: one JSON object per line, written by an evaluation or by any other program.
-
-problem     any JSON value; lines with the same value are samples of one problem. If absent or null, the prompt is used
-prompt      text, or chat messages
-completion  the model's text
-answer      the answer in the completion, text or number; null: none. Used by majority votes only
-reference   the right answer, or a list of right answers
-correct     true or false
-reward      a number, if it differs from `correct`
-note        "" or a word on a failure: "no answer", "timeout", ...
-tokens      length of the completion, a whole number; finished: whether the model ended it
-
-Required are `problem` or `prompt`, and `correct`. The other fields are for readers, majority votes and the mean reward;
-a verifier that judges the samples again reads `completion` and `reference`.
-"""
+"""Samples on disk: one JSON object per line, written by an evaluation or by any other program (docs/evaluation.md)."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,7 @@
 """avg@k, pass@k, pass^k and maj@k per prompt and over prompts, with intervals, as a table. NaN if n < k.
 
-Each is the mean of a statistic over all C(n, k) subsets of k samples, with equal weights; so its expectation is that of
-k fresh samples, for any n.
-
-    avg@k   share of right samples              c / n
-    pass@k  at least one of k is right          1 − C(n−c, k) / C(n, k)
-    pass^k  all k are right                     C(c, k) / C(n, k)
-    maj@k   the most frequent answer is right   summed exactly, see `maj_at_k`
-
-n samples of the prompt, c of them right, k drawn without replacement.
+Each is the mean of a statistic over all C(n, k) subsets of k of a prompt's n samples, c of them right, so its
+expectation is that of k fresh samples.
 """
 
 import math
