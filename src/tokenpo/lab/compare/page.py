@@ -130,32 +130,19 @@ def render(comparison: Comparison) -> str:
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """(name, value) of the settings that all runs share."""
+    """(name, value) of what all runs share."""
     subject, settings = comparison.subject, flat(comparison.subject.config)
-
-    def count(path: str) -> int:
-        return value if isinstance(value := settings.get(path), int) else 0
-
-    steps, prompts, group = count("train.steps"), count("rollout.prompts"), count("rollout.group_size")
-    problems, seeds = count("evaluate.problems"), subject.seeds
-    in_a_row = 0 < seeds[-1] - seeds[0] == len(seeds) - 1
-    facts = [
-        ("recipe", settings.get("recipe")),
-        ("model", settings.get("model.path")),
-        ("task", settings.get("task.name")),
-        ("steps", steps and f"{steps:,}" + (f" of {prompts} prompts x {group} responses" if prompts and group else "")),
-        ("updates per step", count("train.epochs") * count("train.minibatches")),
-        ("seeds", f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))),
-        ("runs", f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"),
-        ("held-out problems", problems and f"{problems:,}"),
-        ("baseline", "every pair" if comparison.baseline == "all" else comparison.baseline),
-    ]
-    return [(name, visible(str(text), limit=120)) for name, text in facts if text]
+    places = {"recipe": "recipe", "model": "model.path", "task": "task.name", "steps": "train.steps"}
+    facts = {name: settings.get(place) for name, place in places.items()}
+    facts["seeds"] = ", ".join(map(str, subject.seeds))
+    facts["runs"] = f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"
+    facts["baseline"] = "every pair" if comparison.baseline == "all" else comparison.baseline
+    return [(name, visible(str(text), limit=120)) for name, text in facts.items() if text]
 
 
 def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
-    """One measure: its differences, each with a strip and a verdict, and the number of every seed."""
-    spots, all_seeds = [_spot(pair) for pair in result.pairs], comparison.subject.seeds
+    """One measure: its differences, each with a strip and a verdict."""
+    spots = [_spot(pair) for pair in result.pairs]
     ends = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
     axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
     rows = []
@@ -167,18 +154,11 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
             reason = reason.removeprefix(note).lstrip()
         verdict = Cell(visible(pair.verdict, limit=1000), reason, kind="decided" if pair.decided else "")
         rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
-    seeds = []
-    for label in comparison.subject.labels:
-        known, values = result.numbers(label), [result.values[label].get(seed) for seed in all_seeds]
-        texts = [number(x) for x in values]
-        texts.append(f"{number(min(known))} to {number(max(known))}" if known else "")
-        seeds.append(Row(name(label), [*map(Cell, texts)]))
     head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
     return {
         "title": visible(result.measure.title, limit=80),
         "meaning": visible(result.measure.meaning, limit=300),
         "differences": Table(head, rows, words=True, foot=foot),
-        "seeds": Table(["method", *(f"seed {seed}" for seed in all_seeds), "range"], seeds),
     }
 
 
