@@ -41,8 +41,6 @@ _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of one trainer."""
-
     trainer: Any
     in_head: bool  # score inside the model's head
     drift: bool  # compute `Policy.entropy_drift` too

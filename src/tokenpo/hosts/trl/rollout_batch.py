@@ -45,7 +45,6 @@ class RolloutBatch:
 
     @property
     def trained(self) -> slice:
-        """The rows that are trained on."""
         return slice(0, self.kept * self.size)
 
     @cached_property
@@ -132,7 +131,6 @@ def over_ranks(
 
 
 def mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
-    """The groups whose rewards are not all equal."""
     varied = mixed_groups(rows["reward"], groups(rows, size), rows["mask"])
     return varied.view(-1, size).any(1).nonzero()[:, 0].tolist()
 

@@ -64,8 +64,6 @@ class Keys:
 
 @dataclass(frozen=True)
 class Settings:
-    """A run's settings under algorithm.tokenpo."""
-
     objective: Objective  # with its shaping, corrections and penalties
     keys: Keys
     notes: tuple[str, ...] = ()  # changes of verl's config, and warnings

@@ -78,7 +78,6 @@ class TokenPOTrainer(PPOTrainerSync):
         super().on_init_end()
 
     def send_loss(self, part: int = 0) -> None:
-        """Sends every worker the loss of this pass."""
         for name in {type(one).__module__ for one in walk(self.objective)}:
             if name.startswith(FROM_FILE):  # a user's file, which workers cannot import: send its code
                 ray.cloudpickle.register_pickle_by_value(sys.modules[name])

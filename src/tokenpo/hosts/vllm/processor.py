@@ -47,7 +47,6 @@ class Numbers:
         return self._numbers[heat]
 
     def named(self, used: set[int]) -> dict[int, Heat]:
-        """The heats with these ids, on the device."""
         return {number: heat for number, heat in self._ready.items() if number in used}
 
 

@@ -31,7 +31,6 @@ class Measure:
 
 
 def measures(names: Sequence[str], config: Config | None) -> list[Measure]:
-    """The measures with these names."""
     if twice := next((name for name in names if list(names).count(name) > 1), None):
         raise TokenPOError(f"--metrics names {twice} twice: leave one out")
     chosen = [PREDEFINED[name] if name in PREDEFINED else _reduced(name) for name in names]

@@ -51,7 +51,6 @@ def means(comparison: Comparison) -> Table:
 
 
 def numbers(pair: Pair) -> list[Cell]:
-    """The cells under `NUMBERS`."""
     return [*map(Cell, (signed(pair.mean), interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
 
 

@@ -57,7 +57,6 @@ def metrics(measures: Sequence[Measure]) -> set[str]:
 
 
 def finished(plan: Plan, measures: Sequence[Measure]) -> ByLabel:
-    """The finished runs of a plan."""
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
     for planned in plan.runs:
         if state(planned) is State.DONE:

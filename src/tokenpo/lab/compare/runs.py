@@ -173,7 +173,6 @@ class _Process:
         os.close(theirs)
 
     def kill(self) -> None:
-        """Kills the process and its children."""
         os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         os.close(self._ours)
@@ -219,7 +218,6 @@ class ProgressLines:
         self._say(f"{out}: {self._all} runs, {self._done} done, {jobs} at a time")
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """To be called when a run ended by itself."""
         self._done += failure is None
         self._left -= 1
         self._seconds.append(seconds)
@@ -229,7 +227,6 @@ class ProgressLines:
         self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        """To be called at each poll."""
         if self._status is None or (active and time.monotonic() - self._updated < 1):
             return
         self._updated = time.monotonic()

@@ -220,12 +220,10 @@ class Pair:
 
     @property
     def short(self) -> str:
-        """The verdict, with the number of seeds that would decide."""
         return self.verdict + (f" (takes about {self.needed} seeds)" if self.needed else "")
 
     @property
     def reason(self) -> str:
-        """The reason for the verdict, in sentences."""
         if self.adjusted is None:
             return "Fewer than two seeds have a value of both methods."
         seeds = len(self.seeds)
@@ -247,7 +245,6 @@ class Pair:
         return " ".join(sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """The pair's entry in compare.json."""
         return {
             "a": self.a, "b": self.b, "seeds": self.seeds, "differences": self.differences,
             "mean": self.mean, "low": self.low, "high": self.high, "p": self.p, "p_adjusted": self.adjusted,

@@ -71,7 +71,6 @@ class SamplingOptions:
 
     @property
     def at_once(self) -> int:
-        """Problems in one batch."""
         return max(1, self.rows // self.samples)
 
 

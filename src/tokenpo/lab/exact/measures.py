@@ -36,8 +36,6 @@ MEASURES = {
 
 
 class Number(NamedTuple):
-    """A measure and its standard error."""
-
     value: float
     error: float
 

@@ -36,7 +36,6 @@ class Truth:
 
 
 def truth(world: World, logits: Tensor) -> Truth:
-    """The exact properties of the policy with these logits [S, V]."""
     p, states, goes_on = logits.softmax(-1), len(logits), world.next >= 0
     source = torch.arange(states)[:, None].expand_as(world.next)[goes_on]
     P = torch.zeros(states, states, dtype=p.dtype).index_put((source, world.next[goes_on]), p[goes_on], True)

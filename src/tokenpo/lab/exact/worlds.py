@@ -52,7 +52,6 @@ class World:
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
-        """Number of each state."""
         return {state.name: number for number, state in enumerate(self.states)}
 
     @functools.cached_property

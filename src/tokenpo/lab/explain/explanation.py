@@ -222,7 +222,6 @@ def shade(cosine: float) -> str:
 
 
 def _cells(row: Shares) -> list[Cell]:
-    """Cells for the size and for each share, with a bar."""
     cells = [Cell(number(row.size))]
     for share in (getattr(row, name) for name in COLUMNS):
         bar = '<svg class="share" viewBox="0 0 40 4" aria-hidden="true"><path class="ground" d="M0 2H40"/>'
@@ -304,7 +303,6 @@ class Explanation:
 
     @property
     def legend(self) -> list[str]:
-        """The meaning of the columns."""
         lines = [
             "push = −M ∂L/∂lp of a token, M = all response tokens; size: mean |push|; then the share of Σ|push| on "
             "tokens of right and wrong responses, of high and low entropy H, and on tokens pushed up; no push, "

@@ -175,7 +175,6 @@ def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
 
 
 def render(run: Run, trace: Trace) -> str:
-    """The page as text."""
     task = _setting(run, "task.name") or "an unnamed task"
     browser = browse(trace)
     drawn, undrawn = charts(run)
