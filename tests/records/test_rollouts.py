@@ -305,14 +305,6 @@ def test_tensors_survive_as_lines(tmp_path, lines):
     assert one.reward_names == two.reward_names
 
 
-def test_tensors_are_refused(tmp_path):
-    path = tmp_path / "r.safetensors"
-    path.write_bytes(b"\x08")
-    with pytest.raises(TokenPOError, match="holds tensors: write them as JSON Lines with `responses`") as caught:
-        read(path)
-    assert str(caught.value).startswith(str(path))
-
-
 PROBLEM = Problem("3-9+6*6=", "0")
 
 

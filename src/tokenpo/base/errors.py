@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from .text import disarmed
@@ -85,6 +86,12 @@ def choose(option: str, value: str, table: Mapping[str, T]) -> T:
     if value not in table:
         raise UnknownName(f"{option}={value!r} is no choice; {nearest(str(value), table)}")
     return table[value]
+
+
+def require_package(what: str, package: str, extra: str) -> None:
+    """Raises TokenPOError with the install command if an optional package, which `what` needs, is missing."""
+    if find_spec(package) is None:
+        raise TokenPOError(f"{what} needs the package {package}: pip install 'tokenpo[{extra}]'")
 
 
 def present(value: T | None, what: str) -> T:

@@ -204,10 +204,6 @@ def read(path: Path | str, step: int | None = None) -> Recording:
         raise TokenPOError(
             f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"
         )
-    if path.suffix == ".safetensors":
-        raise TokenPOError(
-            f"{path} holds tensors: write them as JSON Lines with `responses` and `write_lines` (docs/rollouts.md)"
-        )
     return _read_lines(path, step)
 
 

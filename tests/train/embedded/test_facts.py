@@ -130,34 +130,6 @@ def test_influence_is_the_inner_product_of_gradients_in_the_head(double, prompts
             assert got[row, t].item() == pytest.approx(float((pull * goal).sum()), rel=1e-9)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("name", ["influence", "divergence"])
-def test_order_cutting_and_padding_are_free(lm, prompts, rollouts, packed, name, monkeypatch):
-    def what(*arguments, rows=slice(None), **options):
-        if name == "influence":
-            return influence(*arguments, reward=REWARD[rows], **options)
-        return divergence(*arguments, **options)
-
-    lm.abilities["packed"] = packed
-    s = rollouts(lm)
-    whole = what(lm, *given(prompts, s))
-    assert whole.dtype == torch.float32
-    for most in (1, 150):
-        same(what(lm, *given(prompts, s), max_tokens=most), whole)
-    with monkeypatch.context() as patch:
-        for chunk in (1, 30):
-            patch.setattr(sampler, "chunk_rows", lambda vocabulary, rows=chunk: rows)
-            same(what(lm, *given(prompts, s)), whole)
-    order = torch.randperm(len(s), generator=torch.Generator().manual_seed(2))
-    for rows in (order, (s.prompt == 1).nonzero()[:, 0]):
-        same(what(lm, *given(prompts, s, rows), rows=rows), whole[rows])
-    wide = [
-        torch.nn.functional.pad(x, (0, 3), value=fill)
-        for x, fill in ((s.token_ids.masked_fill(~s.mask, 10**6), 10**6), (s.mask, False), (s.temperature, 1.0))
-    ]
-    same(what(lm, prompts, s.prompt, *wide)[:, :-3], whole)
-
-
 def test_nothing_to_compare_is_zero(lm, prompts):
     """No tokens, equal rewards, responses that go alone, and equal responses."""
     ids, none = torch.full((2, 3), 5), torch.zeros(2, 3, dtype=torch.bool)

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
-from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...base.errors import TokenPOError, Unsupported, choose, require_package
 from ...base.files import whole, whole_directory
 from .directory import LICENCES, card_data
 from .model import PROBE, LanguageModel, load
@@ -81,8 +81,7 @@ def import_gguf(file: Path, directory: Path, dtype: str = "float32") -> dict[str
         TokenPOError: no GGUF file, or the directory is in use; Unsupported: the architecture, its rope scaling, its
             tokenizer or a tensor is not known here. UnknownName: the dtype.
     """
-    if dtype not in DTYPES:
-        raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, DTYPES)}")
+    stored = choose("dtype", dtype, DTYPES)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise TokenPOError(f"{directory} exists and is not empty: choose another place")
     fields, tensors = _read(file)
@@ -91,7 +90,7 @@ def import_gguf(file: Path, directory: Path, dtype: str = "float32") -> dict[str
     tokenizer = _tokenizer(fields)
     about = _about(file, fields, tensors, model)
     with whole_directory(directory.absolute()) as fresh:
-        model.to(DTYPES[dtype]).save_pretrained(fresh)
+        model.to(stored).save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
         (fresh / "README.md").write_text(_card(about, dtype), encoding="utf-8")
         for licence in (file.parent / name for name in LICENCES):
@@ -102,10 +101,9 @@ def import_gguf(file: Path, directory: Path, dtype: str = "float32") -> dict[str
 
 def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of a GGUF by name, and its tensors as the package `gguf` reads them."""
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise TokenPOError("reading GGUF needs the package gguf: pip install 'tokenpo[gguf]'") from error
+    require_package("reading GGUF", "gguf", "gguf")
+    from gguf import GGUFReader
+
     if not file.is_file():
         raise TokenPOError(f"there is no file {file}: give a .gguf file")
     try:
@@ -305,14 +303,12 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
         TokenPOError: the file exists, or the model cannot be loaded. UnknownName: `stored`. Unsupported: llama.cpp's
             form of the architecture, of its rotary frequencies, of its tokenizer or of a weight is not known here.
     """
-    if stored not in STORED:
-        raise UnknownName(f"unknown storage {stored!r}: {nearest(stored, STORED)}")
+    choose("storage", stored, dict.fromkeys(STORED))
     if file.exists():
         raise TokenPOError(f"{file} exists: choose another name")
-    try:
-        from gguf import GGUFWriter, LlamaFileType
-    except ImportError as error:
-        raise TokenPOError("writing GGUF needs the package gguf: pip install 'tokenpo[gguf]'") from error
+    require_package("writing GGUF", "gguf", "gguf")
+    from gguf import GGUFWriter, LlamaFileType
+
     lm = load(directory)
     kind = lm.model.config.model_type
     if kind not in ARCHITECTURES:

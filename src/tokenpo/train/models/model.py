@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
 
-from ...base.errors import TokenPOError, UnknownName, nearest
+from ...base.errors import TokenPOError, choose, require_package
 from ...base.files import expanded, whole_directory
 from ...base.text import first_line
 from .directory import RECORD, check_directory, is_local, similar
@@ -132,8 +132,7 @@ def load(
         TokenPOError: something is missing or wrong in the directory or on the hub; the message has the remedy.
         UnknownName: an unknown dtype.
     """
-    if dtype not in _DTYPES:
-        raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
+    kind = choose("dtype", dtype, _DTYPES)
     where = str(expanded(path_or_hub_id)) if (local := is_local(path_or_hub_id)) else str(path_or_hub_id)
     if local:
         check_directory(Path(where))
@@ -142,7 +141,7 @@ def load(
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
-    model = _load_weights(where, _DTYPES[dtype]).to(device)
+    model = _load_weights(where, kind).to(device)
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = _pad_id(model, tokenizer, eos_ids)
@@ -323,10 +322,9 @@ def adapted(model: Any, options: LoraOptions, where: str) -> Any:
     Raises:
         TokenPOError: peft is not installed, or targets do not exist or cannot be merged.
     """
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
+    require_package("LoRA", "peft", "lora")
+    from peft import LoraConfig, get_peft_model
+
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
     alpha: Any = options.alpha
     config = LoraConfig(

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import MissingInput, TokenPOError, nearest
+from ...base.errors import MissingInput, TokenPOError, nearest, require_package
 from ...base.files import expanded
 from ...base.jsonl import byte_lines
 from .types import Problem, Score, Split, require_held_out
@@ -52,11 +52,10 @@ def _jsonl(path: Path) -> Iterator[Row]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise TokenPOError(f"{path}: parquet files need pyarrow: pip install 'tokenpo[tasks]'") from error
+    require_package(f"{path}: reading parquet", "pyarrow", "tasks")
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(path) as file:
             table = file.read()

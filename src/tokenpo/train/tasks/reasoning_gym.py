@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...base.errors import TokenPOError, choose
+from ...base.errors import TokenPOError, choose, require_package
 from .extract import EXTRACTORS, Extractor
 from .generated import Generated
 from .types import Problem, Score, Split
@@ -63,10 +63,9 @@ class ReasoningGym(Generated):
 
     @cached_property
     def _generator(self) -> Any:
-        try:
-            from reasoning_gym import create_dataset
-        except ImportError as error:
-            raise TokenPOError(f"task {self.name!r} needs reasoning-gym: pip install 'tokenpo[tasks]'") from error
+        require_package(f"task {self.name!r}", "reasoning_gym", "tasks")
+        from reasoning_gym import create_dataset
+
         try:
             # With seed 0 entry i depends on i alone; the library does not read the size.
             return create_dataset(self.name, seed=0, size=1, **self._settings)

@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest
+from ...base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest, require_package
 from ...base.pool import LONGEST, Outcome, Pool
 from .extract import EXTRACTORS, auto, last_marked, whole
 from .rewards import UserReward
@@ -223,8 +222,7 @@ class Math(Verifier):
     accepts = ("extract", "verifier_seconds", "verifier_workers")
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
-        if find_spec("math_verify") is None:
-            raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
+        require_package(f"{task}: the verifier 'math'", "math_verify", "tasks")
         self._find = choose(f"{task}: extract", options.extract or "whole", EXTRACTORS).find
         seconds, workers = options.verifier_seconds, options.verifier_workers
         if workers < 0:
