@@ -39,6 +39,8 @@ class BatchAdvantage(CreditStage):
 class Position(Weight):
     """(t + 1) / length of the response."""
 
+    of_response = True
+
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         place = batch.mask.cumsum(1).to(trust.ratio.dtype)
         return place / batch.mask.sum(1, keepdim=True).clamp(min=1)

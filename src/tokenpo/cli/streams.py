@@ -101,11 +101,9 @@ def progress(count: int, what: str) -> Iterator[Callable[..., None]]:
     from ..base.terminal import Console
 
     console = Console(sys.stderr)
-    if not console.is_terminal:
-        yield lambda done, now="": None
-        return
     name = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1))
     columns = (name, BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, expand=True) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, expand=True, disable=hidden) as bar:
         job = bar.add_task(what, total=count)
         yield lambda done, now=what: bar.update(job, completed=done, description=now)

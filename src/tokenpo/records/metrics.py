@@ -1,7 +1,4 @@
-"""The metrics of a run: their names, those that every engine computes alike, and a reader for logs of any length.
-
-Long curves are thinned, and some whole lines are kept for a table.
-"""
+"""The metrics of a run: their names, those that every engine computes alike, and a reader that thins long curves."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ REWARDS: Mapping[str, str] = {
 }
 EXACT = 10_000  # a series with at most this many points is kept whole
 BUCKETS = 298  # most points of a thinned series, plus its first point: fewer than a chart is wide
-SAMPLED = 120  # whole lines kept
 _LOGGED_TYPES = {float, int, bool, type(None)}
 X = TypeVar("X")
 
@@ -84,11 +80,9 @@ _ENDS = np.fmin, np.fmax
 
 @dataclass(frozen=True)
 class Metrics:
-    """A run's log: number of `steps`, number of them `trained` (after step 0), some whole `lines`, and the `series`."""
+    """A run's log: the number of steps after step 0, and the `series`."""
 
-    steps: int
     trained: int
-    lines: tuple[Mapping[str, Number], ...]
     series: Mapping[str, Series]
 
 
@@ -134,7 +128,7 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
             by_name[name] = points
     _complete(by_name)
     series = {name: Series(steps[at], value, name in exactly) for name, (at, value) in by_name.items()}
-    return Metrics(len(steps), int((steps > 0).sum()), _sampled(by_name, len(steps)), series)
+    return Metrics(int((steps > 0).sum()), series)
 
 
 def _placed(place: np.ndarray, value: np.ndarray) -> Points:
@@ -154,16 +148,6 @@ def _complete(by_name: dict[str, Points]) -> None:
         mine, known = by_name.get(name, nothing)
         new = ~np.isin(at, mine)
         by_name[name] = _placed(np.append(mine, at[new]), np.append(known, value[new]))
-
-
-def _sampled(by_name: Mapping[str, Points], steps: int) -> tuple[dict[str, Number], ...]:
-    """At most `SAMPLED` of the lines, evenly spaced, and the last one."""
-    lines: dict[int, dict[str, Number]] = {i: {} for i in (*range(0, steps, -(-steps // SAMPLED)), steps - 1)}
-    for name, (at, value) in by_name.items():
-        here = np.isin(at, [*lines])
-        for i, y in zip(at[here].tolist(), value[here].tolist(), strict=True):
-            lines[i][name] = None if y != y else y
-    return tuple(lines.values())
 
 
 def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:

@@ -15,7 +15,6 @@ from hosts.verl.support import run
 from run_views import lines
 from tokenpo.core.parts.entropy import EntropyScale
 from tokenpo.hosts.verl.loss import DRIFT
-from tokenpo.records.run import read_run
 
 REPORT = run.documented()["+algorithm.tokenpo.report"]
 
@@ -83,7 +82,7 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sum(line["actor/grad_norm"] > 0 for line in logged) > last - 4
     assert sum(line["expected"] is not None for line in logged) == len(methods) - 1  # lopti makes two passes
 
-    before, *rows = read_run(tmp_path / REPORT).metrics.lines
+    before, *rows = lines(tmp_path / REPORT)
     assert [before["step"], *(row["step"] for row in rows)] == list(range(last + 1)) and "reward" not in before
     accuracies = [line["eval/accuracy"] for line in (before, rows[-1])]
     assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
@@ -103,7 +102,7 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     run.main_ppo(settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
     text = run.main_ppo(settings(tmp_path, 30), tmp_path, timeout=1800)
     assert "setting global step to 25" in text
-    rewards = [row["reward"] or 0.0 for row in read_run(tmp_path / REPORT).metrics.lines]
+    rewards = [row["reward"] or 0.0 for row in lines(tmp_path / REPORT)]
     assert len(rewards) == 30
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 
@@ -123,7 +122,7 @@ def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
     }
     text = run.main_ppo(settings(tmp_path, 16, **more), tmp_path, timeout=1800)
     assert "tokenpo: set critic.enable=True (was None) for ppo" in run.plain(text)
-    rows = read_run(tmp_path / REPORT).metrics.lines
+    rows = lines(tmp_path / REPORT)
     assert [row["step"] for row in rows] == list(range(1, 17))
     assert all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in rows)
     assert all(row["grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in rows)
@@ -148,6 +147,6 @@ def test_a_teacher_scores_every_token(tmp_path: Path) -> None:
     }
     text = run.main_ppo(settings(tmp_path, 3, **more), tmp_path, timeout=900)
     assert "tokenpo: set distillation.enabled=True (was False) for opd" in run.plain(text)
-    first, *others = read_run(tmp_path / REPORT).metrics.lines
+    first, *others = lines(tmp_path / REPORT)
     assert len(others) == 2 and all(abs(row[f"actor/{DRIFT}"] or 0) < 1e-5 for row in (first, *others))
     assert abs(first["teacher_kl"]) < 1e-5 < 1e-3 < abs(others[-1]["teacher_kl"])
