@@ -3,6 +3,7 @@
 Names and behaviour are TRL's, except for the loss: the classes extend `TokenPOConfig` and `TokenPOTrainer` of
 `tokenpo.hosts.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
 computes at the settings of the config; settings for which no method computes TRL's loss are refused.
+`AsyncGRPOTrainer(method=...)` takes TRL's own config.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .hosts.trl.asynchronous import AsyncGRPOTrainer
     from .hosts.trl.config import GRPOConfig
     from .hosts.trl.trainer import GRPOTrainer
 
-__all__ = ["GRPOConfig", "GRPOTrainer"]
+__all__ = ["AsyncGRPOTrainer", "GRPOConfig", "GRPOTrainer"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +24,8 @@ def __getattr__(name: str) -> Any:
     from .hosts.trl import check_import
 
     check_import()
-    from .hosts.trl import trainer
-
-    return getattr(trainer, name)
+    if name == "AsyncGRPOTrainer":  # TRL warns when its experiments are imported
+        from .hosts.trl import asynchronous as module
+    else:
+        from .hosts.trl import trainer as module
+    return getattr(module, name)

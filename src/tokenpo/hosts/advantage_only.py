@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.learner import Learner
 from ..core.negotiation import missing
 from ..core.objective import Objective
 from ..core.ops import turns
@@ -104,6 +105,11 @@ def bare(mask: Tensor, old_logprob: Tensor, **others: Any) -> Rollouts:
     rows = len(mask)
     group = torch.arange(rows, device=mask.device)
     return Rollouts(mask.bool(), old_logprob.new_zeros(rows), group, old_logprob, **others)
+
+
+def credited(objective: Objective, rollouts: Rollouts, advantages: Tensor) -> Credit:
+    """The host's advantages [N, T] as credit; Unsupported if the objective computes its own."""
+    return Learner(objective, length=1, ratio=None).look(rollouts, credit=advantages).credit
 
 
 def summed(objective: Objective, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,13 +16,11 @@ from typing import Any
 import torch
 
 from ...base.errors import refuse
-from ...core.learner import Learner
 from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import TokenMean
-from ...core.types import Credit, Rollouts
 from ...methods import method as built
-from ..advantage_only import bare, remedy, summed, unfit, unproportional
+from ..advantage_only import bare, credited, remedy, summed, unfit, unproportional
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
@@ -35,12 +33,7 @@ def require(objective: Objective) -> None:
     )
     refuse([*unfit(objective, PROVIDES, HOST), None if isinstance(objective.aggregate, TokenMean) else other])
     one = torch.zeros(1, 1)
-    _credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)
-
-
-def _credited(objective: Objective, rollouts: Rollouts, advantages: torch.Tensor) -> Credit:
-    """The orchestrator's advantages as credit; refused if the objective computes its own."""
-    return Learner(objective, length=1, ratio=None).look(rollouts, credit=advantages).credit
+    credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)
 
 
 @functools.cache
@@ -70,6 +63,6 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
         return LossOutputs(loss=zero, metrics={"clipped": zero.new_zeros(0)})
     ref = None if ref is None else ref[None]
     rollouts = bare(inputs.loss_mask[None], sampled, rollout_logprob=sampled, ref_logprob=ref)
-    credit = _credited(objective, rollouts, advantages[None])
+    credit = credited(objective, rollouts, advantages[None])
     value, clipped = summed(objective, rollouts, credit, inputs.trainer_logprobs[None])
     return LossOutputs(loss=value, metrics={"clipped": clipped})
