@@ -35,8 +35,16 @@ from .facts import (
 from .ops.trajectory import Join
 
 
+class Rows:
+    """A value of N rows."""
+
+    def rows(self, index: Any) -> Self:
+        """The rows at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
+        return self if isinstance(index, slice) and index == slice(None) else changed(self, lambda _, x: x[index])
+
+
 @dataclass(frozen=True, eq=False)
-class Fields:
+class Fields(Rows):
     """Tensors by name; a field whose default is None is optional."""
 
     def need(self, name: str) -> Tensor:
@@ -74,10 +82,6 @@ class Fields:
         if cls is Rollouts:
             fields["extra"] = {name: known[name] for name in needs if name in EXTRA}
         return cls(**fields)
-
-    def rows(self, index: Any) -> Self:
-        """The rows at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
-        return _sliced(self, index)
 
 
 @documented
@@ -260,7 +264,7 @@ TAUGHT = frozenset({"teacher_logprob", "teacher_divergence"})  # inputs that com
 
 
 @dataclass(frozen=True, eq=False)
-class Credit:
+class Credit(Rows):
     """Result of phase one, `Objective.prepare`.
 
     Args:
@@ -273,10 +277,6 @@ class Credit:
     signals: Mapping[Any, Tensor] = field(default_factory=dict)
     length: Tensor | None = None
 
-    def rows(self, index: Any) -> Credit:
-        """The rows at `index`, signals included."""
-        return _sliced(self, index)
-
     @staticmethod
     def joined(credits: Sequence[Credit]) -> Credit:
         """The rows of several credits, concatenated."""
@@ -288,7 +288,7 @@ class Credit:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(Rows):
     """Input of phase two: any rows of the rollouts, with their credit and the current policy's predictions.
 
     Raises:
@@ -341,10 +341,6 @@ class Batch:
     def with_signal(self, key: Any, value: Tensor) -> Batch:
         """A copy of the batch with one more signal in its credit."""
         return copied(self, credit=copied(self.credit, signals={**self.credit.signals, key: value}))
-
-    def rows(self, index: Any) -> Batch:
-        """The rows (whole responses) at `index`, as in `Rollouts.rows`."""
-        return _sliced(self, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,11 +412,6 @@ def absent(name: str, prefix: str) -> TokenPOError:
     given = f'Rollouts(extra={{"{name}": ...}})' if name in EXTRA else f"Rollouts({name}=...)"
     given = f"Policy({name}=...)" if name in facts_of(Policy) else given
     return MissingInput(f"{prefix}: give {given} with shape {FACTS[name].shape}", name)
-
-
-def _sliced(value: Any, index: Any) -> Any:
-    """The value with every tensor indexed by rows."""
-    return value if isinstance(index, slice) and index == slice(None) else changed(value, lambda name, x: x[index])
 
 
 def by_token(name: Any) -> bool:

@@ -75,16 +75,12 @@ def fused_loss(
     All gradients are computed here; the backward pass only scales them.
 
     Args:
-        hidden: [M, H], the final hidden state that predicts each response token.
-        head: [V, H] output embedding.
+        hidden, head, bias, chunk, teacher: as in `token_stats`, for the response tokens of the rows in their order.
         rollouts: with token_ids; without `temperature` it is 1; with kept_ids the softmax is over these tokens.
         credit: from `prepare`, or from `observe` for an objective of batch scope.
         totals: denominators of the whole optimiser step.
-        bias: [V], if the head has one.
         generator: for `observe`, if that is called here.
-        chunk: number of tokens whose logits exist at a time; None as in `chunk_rows`.
         terms: names of the loss's terms to keep; None keeps all.
-        teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
 
     Raises:
         MissingInput: token ids, a needed teacher, or another input that the objective needs is absent.
