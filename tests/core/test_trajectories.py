@@ -198,6 +198,23 @@ def test_a_learner_keeps_trajectories_whole(name: str, by: Any) -> None:
         close(other[2], one[2])
 
 
+def test_a_row_without_advantage_lives_with_its_trajectory() -> None:
+    """Where one token has an advantage, GSPO's ratio gives all of its trajectory a gradient."""
+    rollouts = sampled([2, 2, 2, 2], [1, 1, 0, 0], [0] * 4, [0, 0, 1, 2])
+    credit = torch.zeros(4, 2, dtype=torch.float64)
+    credit[0, 1], credit[3] = 1.0, -1.0
+    update = next(Learner(tokenpo.method("gspo"), length=4).begin(rollouts, credit=credit).updates())
+    assert update.live().tolist() == [0, 1, 3]
+    assert [piece.tolist() for piece in update.pieces(1)] == [[0, 1], [3]]
+    leaf = rollouts.old_logprob.clone().requires_grad_()
+    for piece in update.pieces(1):
+        update.evaluate(Policy(leaf[piece]), piece)[1].value.backward()
+    # J = 1/3 (1/4 · s_0 − s_3), with ds_i / dlp = 1/4 for each of four tokens, 1/2 for each of two.
+    expected = torch.tensor([-1 / 48, -1 / 48, 0, 1 / 6], dtype=torch.float64)[:, None].expand(4, 2)
+    assert leaf.grad is not None
+    close(leaf.grad, expected)
+
+
 def test_an_update_takes_whole_trajectories() -> None:
     rollouts = cut(fitting(None, 4).without("version"))[0].values()[0]
     step = Learner(tokenpo.method("grpo"), length=9).begin(rollouts)
