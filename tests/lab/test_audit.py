@@ -41,15 +41,10 @@ def test_each_finding_has_its_lines_and_the_echo_is_first(tmp_path):
         "cut off": [6, 8],
         "boxes": [7],
         "missed": [5],
-        "disagreement": [6, 7],
     }
     assert result.findings[0].name == "echo"
     assert {(True, "N", 3), (True, "N + N", 2), (False, "N", 1)} <= set(result.forms) and len(result.notes) == 1
     assert result.forms[0][2] == max(count for _, _, count in result.forms)
-    mostly_boxed = [line for line in lines if "boxed" in line.completion][1:] + lines[2:3]
-    assert [one.lines for one in audit(mostly_boxed).findings if one.name == "outside"] == [
-        [(lines[2], "no box, tag or ####")]
-    ]
     right = [{"prompt": "What is 6+4?", "completion": "10", "reference": "10", "reward": 1.0}]
     assert audit(read_lines(written(tmp_path / "b.jsonl", right))).findings == []
 
@@ -86,7 +81,7 @@ def test_the_page_and_the_json(tmp_path, capsys):
     assert main(["audit", str(path), "--show", "9"]) == 0
     said = capsys.readouterr().out
     assert "12 responses, 10 rewarded." in said and "␛" in said and "\x1b" not in said and "\x07" not in said
-    assert said.index("echo (") < said.index("wrong (") < said.index("disagreement (") < said.index("N + N")
+    assert said.index("echo (") < said.index("wrong (") < said.index("missed (") < said.index("N + N")
     assert main(["audit", str(path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["responses"] == 12 and len(result["findings"][0]["responses"]) == 2

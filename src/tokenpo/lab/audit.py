@@ -16,7 +16,7 @@ from ..records.run import PLACES
 from ..train.tasks.extract import last_marked, spoken, whole
 from ..train.tasks.files import READERS, read_rows
 from ..train.tasks.types import Problem, Score
-from ..train.tasks.verify import VerifierOptions, asked, make_verifier, references
+from ..train.tasks.verify import VerifierOptions, asked, make_verifier
 
 NAMES = {
     "prompt": ("prompt", "input", "question", "problem"),
@@ -112,10 +112,9 @@ def _text(value: Any) -> str:
 
 
 def audit(lines: Sequence[Line]) -> Audit:
-    """What looks wrong in these responses, judged by `math` and by math-verify itself."""
+    """What looks wrong in these responses, judged by `math`."""
     judged = [line for line in lines if line.reference is not None]
     scores = dict(zip(map(id, judged), _scores(judged), strict=True))
-    bare = {id(line): _math_verify(line) for line in judged}
     paid = [line for line in lines if line.rewarded]
 
     def of(rows: Sequence[Line], said: Callable[[Line], str]) -> list[tuple[Line, str]]:
@@ -133,12 +132,6 @@ def audit(lines: Sequence[Line]) -> Audit:
     def missed(line: Line) -> str:
         return f"the reference is {line.reference}" if id(line) in scores and scores[id(line)].correct else ""
 
-    def disagree(line: Line) -> str:
-        score = scores.get(id(line))
-        if score is None or score.note == "question repeated" or score.correct == bare[id(line)]:
-            return ""
-        return f"math: {'right' if score.correct else 'wrong'}, math-verify: {'right' if bare[id(line)] else 'wrong'}"
-
     findings = [
         Finding("echo", "rewarded, but only repeats the question", 0, of(paid, echoes)),
         Finding("wrong", "rewarded, but the verifier `math` calls it wrong", 1, of(paid, refused)),
@@ -147,8 +140,6 @@ def audit(lines: Sequence[Line]) -> Audit:
         Finding("boxes", "rewarded, with several different boxed answers", 2, of(paid, _boxes)),
         Finding("missed", "not rewarded, but `math` calls it right",
                 2, of([line for line in lines if not line.rewarded], missed)),
-        Finding("disagreement", "`math` and math-verify disagree", 3, of(lines, disagree)),
-        Finding("outside", "rewarded without a box, where others have one", 3, list(_outside(paid))),
     ]  # fmt: skip
     found = sorted((one for one in findings if one.lines), key=lambda one: (one.rank, -len(one.lines)))
     counts = Counter((line.rewarded, form(line.completion)) for line in lines)
@@ -175,14 +166,6 @@ def _note(scores: Mapping[int, Score], line: Line) -> str:
     return scores[id(line)].note if id(line) in scores else ""
 
 
-def _math_verify(line: Line) -> bool:
-    """math-verify's verdict on the text as it stands."""
-    from math_verify import parse, verify
-
-    golds = [parse(f"${gold}$", parsing_timeout=2) for gold in references(line.reference)]
-    return any(verify(gold, parse(line.completion, parsing_timeout=2), timeout_seconds=2) for gold in golds)
-
-
 def _cut_off(line: Line) -> str:
     text = line.problem.opened(line.completion)
     if text.strip() and whole(text) is None:
@@ -195,12 +178,6 @@ def _cut_off(line: Line) -> str:
 def _boxes(line: Line) -> str:
     boxes = list(dict.fromkeys(" ".join(box.split()) for box in _BOX.findall(spoken(line.completion))))
     return f"boxes: {'; '.join(boxes)}" if len(boxes) > 1 else ""
-
-
-def _outside(paid: Sequence[Line]) -> Iterator[tuple[Line, str]]:
-    marked = [line for line in paid if last_marked(line.problem.opened(line.completion))]
-    if 2 * len(marked) >= len(paid):  # the prompt seems to ask for a mark
-        yield from ((line, "no box, tag or ####") for line in paid if line not in marked)
 
 
 def _constants(paid: Sequence[Line]) -> Iterator[tuple[Line, str]]:

@@ -24,7 +24,7 @@ def show(comparison: Comparison, stream: TextIO) -> None:
     """Prints the verdicts, the means, a table of differences for each measure, then notes."""
     tables = [means(comparison)]
     for result in comparison.results:
-        rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
+        rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.verdict)]) for pair in result.pairs]
         title = f"{result.measure.title}: {result.measure.meaning}"
         tables.append(Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True))
     lines = [f"{result.measure.title}: {summary(result)}" for result in comparison.results]

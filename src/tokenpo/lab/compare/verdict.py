@@ -1,10 +1,9 @@
-"""Statistics of paired runs: exact tests of difference and equivalence, intervals, seeds needed, verdicts.
+"""Statistics of paired runs: exact tests of difference and equivalence, intervals, verdicts.
 
 Two runs with the same seed give one difference d_s. If two methods differ by chance only, d_s and −d_s are equally
 likely: this is the hypothesis of the sign-flip test, which as a test of the mean assumes symmetric differences.
 References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from random draws, Schuirmann (1987) for two
-one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles, Guenther (1981) for the
-number of seeds.
+one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ from ...base.errors import TokenPOError
 from ...base.intervals import LEVEL, student
 from ...base.text import number
 
-ALPHA, POWER = 0.05, 0.8
+ALPHA = 0.05
 DRAWS, RESAMPLES, BLOCK = 99_999, 9_999, 10_000
 
 Floats = NDArray[np.float64]
 ROUNDING = 1e-12  # numbers that differ by less than this share of their size are equal
 MOST_EXACT = 16  # differences; for more, 2^n sign patterns are too many
-MOST_SEEDS = 1000
 _NORMAL = NormalDist()
 
 
@@ -126,26 +124,6 @@ def least_seeds(comparisons: int) -> int:
     return next(n for n in itertools.count(1) if 2.0 ** (1 - n) * comparisons <= ALPHA)
 
 
-def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
-    """The number of seeds for a power of 80 %, if the observed mean and deviation are the true ones.
-
-    n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons; the second
-    term is Guenther's, for an estimated deviation. The result is at least `least_seeds`, and larger than the number of
-    differences. None for more than a thousand seeds, and with fewer than three differences.
-    """
-    d = np.asarray(differences, dtype=np.float64)
-    if len(d) < 3:
-        return None
-    mean, deviation = abs(d.mean()), d.std(ddof=1)
-    if mean <= 1e-12 * np.abs(d).max():
-        return None
-    z = _NORMAL.inv_cdf(1 - ALPHA / (2 * comparisons))
-    needed = ((z + _NORMAL.inv_cdf(POWER)) * deviation / mean) ** 2 + z * z / 2
-    if needed > MOST_SEEDS:
-        return None
-    return max(math.ceil(needed), least_seeds(comparisons), len(d) + 1)
-
-
 def differences(a: Sequence[float], b: Sequence[float]) -> tuple[tuple[float, ...], float]:
     """(a − b by seed, 0 within rounding; the largest rounding of their sum, which has the size of a, not of a − b)."""
     rounding = [ROUNDING * max(abs(x), abs(y)) for x, y in zip(a, b, strict=True)]
@@ -204,11 +182,6 @@ class Pair:
         return self.above is not None or self.equivalent
 
     @property
-    def needed(self) -> int | None:
-        """For an inconclusive pair the estimated number of seeds that would decide; None without an estimate."""
-        return None if self.decided else seeds_needed(self.differences, self.family)
-
-    @property
     def verdict(self) -> str:
         """One of "LABEL above LABEL", "equivalent within ±M", "inconclusive", "not compared"."""
         if self.adjusted is None:
@@ -217,10 +190,6 @@ class Pair:
             return f"equivalent within ±{number(self.margin)}" if self.equivalent else "inconclusive"
         above = f"{self.above} above {self.b if self.above == self.a else self.a}"
         return f"{above}, by less than {number(self.margin)}" if self.equivalent else above
-
-    @property
-    def short(self) -> str:
-        return self.verdict + (f" (takes about {self.needed} seeds)" if self.needed else "")
 
     @property
     def reason(self) -> str:
@@ -236,12 +205,6 @@ class Pair:
         if self.equivalent:
             equal = f"p = {self.equal_adjusted:.3g}{corrected}"
             sentences.append(f"A difference of {number(self.margin)} or more: {equal}.")
-        if not self.decided:
-            few = "Two seeds say too little of their spread to estimate how many would."
-            near = "The difference is so near 0 that no number of seeds can be named."
-            estimate = f"about {self.needed} seeds would probably tell (estimate)"
-            enough = f"If the difference is what it seems, {estimate}."
-            sentences.append(enough if self.needed is not None else few if seeds < 3 else near)
         return " ".join(sentences)
 
     def as_json(self) -> dict[str, Any]:
@@ -249,7 +212,7 @@ class Pair:
             "a": self.a, "b": self.b, "seeds": self.seeds, "differences": self.differences,
             "mean": self.mean, "low": self.low, "high": self.high, "p": self.p, "p_adjusted": self.adjusted,
             "margin": self.margin, "p_equivalence": self.p_equal, "p_equivalence_adjusted": self.equal_adjusted,
-            "comparisons": self.family, "verdict": self.verdict, "seeds_needed": self.needed, "reason": self.reason,
+            "comparisons": self.family, "verdict": self.verdict, "reason": self.reason,
         }  # fmt: skip
 
 

@@ -6,14 +6,14 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
+from ...base.files import explained, is_fresh, making, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.head.kept import Cut
@@ -132,9 +132,8 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
     A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
     options, sampling = plan.options, plan.options.sampling()
-    check(directory, config)  # before the lock, which is a file, because nothing is written into a foreign directory
-    with reserved(directory), contextlib.ExitStack() as stack:
-        check(directory, config)  # again: another process may have written in between
+    check(directory, config)
+    with _writing(directory), contextlib.ExitStack() as stack:
         start, lines = _cut_to_batches(directory / SAMPLES, plan), None
         watch(start)
         for first in range(start, plan.count, options.at_once):
@@ -207,25 +206,6 @@ def free_directory(name: str, config: Config, seed: int) -> Path:
     base = Path("runs", f"eval-{name}-seed{seed}")
     names = itertools.chain([base], numbered(base))
     return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
-
-
-@contextlib.contextmanager
-def reserved(directory: Path) -> Iterator[None]:
-    """Locks the directory for this process; removes it at the end if it was created here and nothing was written."""
-    created = [path for path in (directory, *directory.parents) if not path.exists()]
-    creates_lock = not (directory / ".lock").exists()
-    lock = lock_file(directory)
-    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
-    with _writing(directory), locked(lock, busy):
-        try:
-            yield
-        finally:
-            if is_fresh(directory):
-                with contextlib.suppress(OSError):  # another process may use it by now; keep the first error
-                    if creates_lock:
-                        lock.unlink()
-                    for path in created:
-                        path.rmdir()
 
 
 def _writing(directory: Path) -> AbstractContextManager[None]:
