@@ -2,7 +2,7 @@
 
     python studies/real-model/tables.py [docs/real_model.svg]
 
-Verdicts come from `tokenpo.lab.compare.verdict.judge`, over the seeds that every method has.
+Verdicts come from `tokenpo.lab.compare.verdict.judge`.
 """
 
 import json
@@ -40,15 +40,17 @@ def load() -> tuple[dict[str, dict], list[int]]:
 def verdicts(runs: dict[str, dict], seeds: list[int]) -> dict[str, dict[str, tuple[Pair, str]]]:
     """measure -> method -> its pair with DAPO, and larger, smaller, alike or undecided."""
     found = {name: {} for name in MEASURES}
+    holm = len(seeds) >= least_seeds(len(FIXED))
+    own = seeds if holm else range(1, 10)  # in the fixed order a method is compared over all of its pairs
     for measure, of in MEASURES.items():
         stopped = False
-        values = {m: {s: of(runs[f"{m} {s}"]) for s in seeds} for m in ("dapo", *NAMES)}
+        values = {m: {s: of(runs[f"{m} {s}"]) for s in own if f"{m} {s}" in runs} for m in ("dapo", *NAMES)}
         pairs = judge(values, [(m, "dapo") for m in FIXED], margin=MARGIN)
         for i, m in enumerate(FIXED):
-            if len(seeds) < least_seeds(len(FIXED)):  # the fixed order, each alone
+            if not holm:
                 (pairs[i],) = judge(values, [(m, "dapo")], margin=MARGIN)
             word = "undecided" if stopped or not pairs[i].decided else word_of(pairs[i])
-            stopped |= len(seeds) < least_seeds(len(FIXED)) and word == "undecided"
+            stopped |= not holm and word == "undecided"
             found[measure][m] = pairs[i], word
     return found
 
