@@ -36,11 +36,8 @@ class Broken(Exception):
 def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
     """The first non-finite number in the parts' results: on response tokens, in their gradients, then on padding.
 
-    None if every part's number is finite, so that only their product or sum is not.
-
-    Args:
-        batch: rows with a non-finite loss or gradient, after `observe`.
-        totals: denominators of the optimiser step.
+    None if every part's number is finite, so that only their product or sum is not. The batch, after `observe`, has a
+    non-finite loss or gradient.
     """
     batch, join = join_batch(batch)
     found = _broken(objective, batch, totals)

@@ -364,15 +364,13 @@ def make_updates(
     choose: Callable[[Tensor, Step], None] | None = None,
     most: int | None = None,
 ) -> None:
-    """Makes passes x epochs x minibatches updates; raises NotFinite naming the update.
+    """Makes passes x epochs x minibatches updates, at most `most`; raises NotFinite naming the update.
 
     Args:
         make: makes one update: losses, the learner's check, and the optimiser step.
         judge: scores the rows of an update under the current weights, without gradient.
-        by: the unit that minibatches do not split.
         skip: skip and count an update with non-finite numbers.
         choose: gets the rows [M], those of the last update first, and the step; a tracer chooses.
-        most: the largest number of updates; None makes all.
     """
     plan = step.plan(epochs, minibatches, by)[:most]
     if choose is not None:

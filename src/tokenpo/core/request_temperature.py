@@ -88,10 +88,8 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
 def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
     """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 for a row without a heat.
 
-    Args:
-        logits: [M, V]; -inf excludes a token.
-        which: [M] int, the number of each row's heat in `heats`; another number means none.
-        base: [M] temperature T of each row; None if the logits are already divided by it.
+    In logits [M, V] -inf excludes a token. `which` [M] is the number of each row's heat in `heats`, or another for
+    none; `base` [M] the temperature T of each row, None if the logits are already divided by it.
     """
     step = block_rows(logits.shape[1], logits.device)
     pieces = []

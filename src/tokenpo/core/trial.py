@@ -179,10 +179,7 @@ def evaluate(
 ) -> Evaluation:
     """One whole optimiser step: `prepare`, `counted`, `observe`, the loss and its gradients.
 
-    Args:
-        objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called if it has them.
-        splits: the rows of each loss; the losses are summed.
-        state, length, draws: as in `Objective.prepare`, `Totals.of` and `Objective.observe`.
+    `counted` and `observe` are called if the objective has them. `splits` are the rows of each loss; losses are summed.
     """
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
     rollouts = counted(objective, rollouts)

@@ -377,12 +377,7 @@ class Totals:
 
     @staticmethod
     def of(rollouts: Rollouts, length: float | None = None) -> Totals:
-        """Counts one whole optimiser step.
-
-        Args:
-            length: largest length of a response that sampling allows, tokens; None takes the longest of these rollouts,
-                which changes from step to step.
-        """
+        """Counts one whole optimiser step; None takes the longest response of these rollouts as the largest length."""
         per_row = rollouts.mask.sum(1)
         if rollouts.trajectory is not None:
             place = torch.unique(rollouts.trajectory, return_inverse=True)[1]

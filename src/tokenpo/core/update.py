@@ -117,12 +117,9 @@ class Update:
         """`evaluate` from hidden states, fused with the head so that logits are not kept (`core.head.fused`).
 
         Args:
-            hidden: [M, H], the final hidden state that predicts each response token of these rows.
-            head: [V, H] output embedding.
-            bias: [V], if the head has one.
+            hidden, head, bias, teacher: as in `token_stats`, for the response tokens of these rows.
             in_place: add the gradients of head and bias to their `.grad` at once, which saves a buffer of the head's
                 size; the graph of the loss then leads to `hidden` alone.
-            teacher: the teacher on these tokens, for an objective that reads `Policy.teacher_divergence`.
         """
         # Imported here because most programs never fuse.
         from .head.fused import fused_gradient, fused_loss

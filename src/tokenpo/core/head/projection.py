@@ -112,10 +112,7 @@ class HeadGradient:
     def add(self, at: slice | Tensor, w: Tensor, factor: Tensor, hidden: Tensor, head: Tensor, *, spend: bool) -> None:
         """Adds what follows from factor · w [M', V], the gradient to the logits of the rows `at` (`softmax.ascent`).
 
-        Args:
-            hidden: [M', H], hidden states of the rows.
-            head: [V, H].
-            spend: w may be overwritten.
+        `hidden` [M', H] are the hidden states of the rows; `spend` allows to overwrite w.
         """
         f: Tensor | None = factor
         if w.shape[1] < 2 * hidden.shape[1]:

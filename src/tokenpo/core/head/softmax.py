@@ -138,15 +138,9 @@ def ascent(
 ) -> tuple[Tensor, Tensor]:
     """(w [M, V], f [M, 1]); f · w is the gradient of Σ g log p_y + g_entropy H + g_divergence D to the logits.
 
-    f is cheaper to apply to hidden states, and a small f would cost digits of a half-precision w.
-
-    Args:
-        left, stats: what `residual` wrote and returned.
-        target: [M].
-        scale: 1/T, a number or [M, 1].
-        g, g_entropy, g_divergence: [M], incoming gradients at log p_y, at H and at the divergence from a teacher.
-        slope: [M, V], gradient of that divergence to the scaled logits.
-        spend: `left` may be overwritten.
+    f is cheaper to apply to hidden states, and a small f would cost digits of a half-precision w. `left` (overwritten
+    if `spend`) and `stats` are what `residual` wrote and returned; D is the divergence from a teacher, and `slope`
+    [M, V] its gradient to the scaled logits.
     """
     if g_entropy is None and g_divergence is None:
         return left, -g.unsqueeze(-1) * scale
@@ -176,13 +170,9 @@ def block_rows(vocabulary: int, device: torch.device) -> int:
 def residual(
     logits: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False, out: Tensor | None = None
 ) -> RowStats:
-    """Statistics of softmax(logits · scale) at `target`; writes the residual p - 1_y over the logits, or to `out`.
+    """Statistics of softmax(logits · scale) at `target` [M]; writes the residual p - 1_y over the logits, or to `out`.
 
-    Args:
-        logits: [M, V] of any float dtype.
-        target: [M] int.
-        scale: 1/T, a number or [M, 1].
-        drift: also compute Σ_v p_v² (log p_v + H).
+    The logits [M, V] have any float dtype; the scale 1/T is a number or [M, 1]; `drift` also computes that.
     """
     out = logits if out is None else out
     place = target.unsqueeze(-1)

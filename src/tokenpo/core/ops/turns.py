@@ -82,11 +82,9 @@ def gains(cuts: Tensor, begins: Tensor, ends: Tensor, reward: Tensor, start: Ten
     >>> gains(cuts, value, value, reward=at([1.0]), start=at([0.25])).tolist()
     [[0.25, 0.5, 0.5]]
 
-    Args:
-        cuts: [N, T] bool, on response tokens.
-        begins, ends: [N, T] value at each cut, before the segment that begins and after the one that ends there.
-        reward: [N] value after the last segment.
-        start: [N] value before the first token; None makes the gain 0 up to the first cut.
+    At each cut [N, T], on a response token, `begins` and `ends` [N, T] are the value before the segment that begins and
+    after the one that ends. `reward` [N] is the value after the last one, `start` [N] before the first token; None
+    makes the gain 0 up to the first cut.
     """
     n, length = cuts.shape
     begins, ends = begins.double(), ends.double()
