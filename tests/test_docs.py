@@ -198,7 +198,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.train.run.step import View
 
     run = {
-        "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
+        "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8, "top_k": 5},
         "train": {"steps": 1, "minibatches": 1},
         "evaluate": {"problems": 2, "samples": 1},
         "output": {"dir": str(tmp_path / "run"), "trace_every": 0},

@@ -28,7 +28,7 @@ _LOGGED = """
     loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
     length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
     eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
-    explained_variance teacher_kl
+    explained_variance teacher_kl kept_tokens
 """
 # Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
 LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
