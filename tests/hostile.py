@@ -24,7 +24,7 @@ HOSTILE = (
 ELEMENTS = """
 html head meta title style body header p h1 h2 h3 div section span small svg path circle rect text dl dt dd pre main
 figure figcaption ul ol li details summary table thead tbody tr th td fieldset legend label input b i article code
-script noscript select g tspan
+script noscript select g template tspan
 """
 ATTRIBUTES = """
 lang charset http-equiv content name class aria-label aria-labelledby aria-hidden role viewbox d x y cx cy dy r width

@@ -11,7 +11,7 @@ import pytest
 
 from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
 from page_laws import skeleton, stands_alone
-from page_tree import drawn, embedded
+from page_tree import embedded
 from run_views import lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.lab import report
@@ -132,7 +132,7 @@ def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     assert (run / "trace.jsonl").stat().st_size > LIMIT
     tree = page(run)
     cards = embedded(tree)
-    assert LIMIT / 3 < (run / "report.html").stat().st_size < LIMIT
+    assert LIMIT / 5 < (run / "report.html").stat().st_size < LIMIT
     first, second = notes(tree)
     counted = re.fullmatch(
         r"Drawn are (\d+) of 45 recorded responses, from 9 of 9 steps; trace.jsonl holds them all\.", first
@@ -142,11 +142,9 @@ def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
         second == f"{counted[1]} responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn."
     )
     positions = [*range(1, 401), *range(451, 651)]
-    for card, *_ in (cards, drawn(tree)):
-        assert [int(columns["no."]) for _, columns, _ in card.tokens] == positions
-    assert tree.all("tr", "gap")[0].text == "… 50 tokens left out …"
+    assert [int(columns["no."]) for _, columns, _ in cards[0].tokens] == positions
     few = page(make_run(trace=[line for line in lines if line["step"] < 2 and line["row"] < 3], name="few"))
-    assert len(embedded(few)) == 6 and [card.step for card in drawn(few)] == [0, 1]  # one of three on each side
+    assert len(embedded(few)) == 6
 
 
 SCRIPT = Path(report.__file__).with_name("report.js").read_text(encoding="utf-8")
@@ -170,9 +168,8 @@ def test_hostile_text_changes_nothing_but_text(story, make_run, page, hostile):
 
 def test_hostile_text_is_shown_as_it_is(page, hostile):
     tree = page(hostile)
-    card = drawn(tree)[0]
+    card = embedded(tree)[0]
     texts = [text for text, _, _ in card.tokens]
-    assert texts == [text for text, _, _ in embedded(tree)[0].tokens]
     assert texts[0] == HOSTILE[0].replace(" ", "␣")
     assert texts[1].startswith("</style></title></textarea><script>document.title='pwned'</s")
     assert texts[6] == HOSTILE[6].replace(" ", "␣")

@@ -1,11 +1,11 @@
-"""The report's browser over steps, prompts and responses: rollouts within a budget of bytes, and the first view."""
+"""The report's browser over steps, prompts and responses: rollouts within a budget of bytes, for report.js to draw."""
 
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -29,7 +29,6 @@ from ..page.tokens import (
 
 MOST_STEPS, MOST_ROLLOUTS = 64, 16
 BUDGET = 1_000_000  # bytes for all tokens
-FIRST = 150_000  # bytes for one side of the first view, in addition to its first response
 # Only these characters could end a script element or open another; JSON can escape them.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
@@ -51,36 +50,22 @@ class DrawnStep:
     live: int
 
 
-class View(NamedTuple):
-    """Indices of the step, prompt and response that one side shows; response -1 is all of the prompt's."""
-
-    step: int
-    prompt: int
-    response: int = -1
-
-
 @dataclass(frozen=True)
 class Browser:
-    """The browser: `views` are the one or two sides of the first view.
-
-    `fixed` are quantities that do not vary.
-    """
+    """The browser; `fixed` are quantities that do not vary."""
 
     scales: tuple[Scale, ...]
     default: int
     steps: tuple[DrawnStep, ...]
-    views: tuple[View, ...]
     fixed: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     rollouts: int
     tokens: int
 
-    def cards(self, view: View) -> tuple[DrawnResponse, ...]:
-        cards = self.prompt(view).cards
-        return cards if view.response < 0 else cards[view.response : view.response + 1]
-
-    def prompt(self, view: View) -> DrawnPrompt:
-        return self.steps[view.step].prompts[view.prompt]
+    @property
+    def blank(self) -> DrawnResponse:
+        """What the script fills in."""
+        return DrawnResponse(0, "", 0, None, None, prompt="", answer="", views=((),))
 
 
 def browse(trace: Trace) -> Browser | None:
@@ -98,8 +83,7 @@ def browse(trace: Trace) -> Browser | None:
     differs = "advantage" in names and any(len(set(_values(r, "advantage"))) > 1 for r in rollouts)
     first = "advantage" if differs else "entropy"
     return Browser(
-        tuple(shown), names.index(first) if first in names else 0, steps,
-        views=tuple(_bounded(steps, view) for view in _places(steps)), fixed=tuple(fixed),
+        tuple(shown), names.index(first) if first in names else 0, steps, fixed=tuple(fixed),
         notes=tuple(_notes(trace, rollouts)), rollouts=len(rollouts), tokens=sum(len(r.tokens) for r in rollouts),
     )  # fmt: skip
 
@@ -185,26 +169,6 @@ def _remark(rollouts: Sequence[Rollout]) -> str:
     return "all advantages are 0 here" + (": every answer of these groups got the same reward" if equal else "")
 
 
-def _places(steps: Sequence[DrawnStep]) -> list[View]:
-    """The first view: the first and the last step; else two prompts; else two responses; else one."""
-    start, last = steps[0], len(steps) - 1
-    responses = len(start.prompts[0].cards)
-    if last:
-        return [View(0, start.live), View(last, steps[last].live)]
-    if len(start.prompts) > 1:
-        return [View(0, 0), View(0, 1)]
-    return [View(0, 0, 0), View(0, 0, 1)] if responses > 1 else [View(0, 0)]
-
-
-def _bounded(steps: Sequence[DrawnStep], view: View) -> View:
-    """The view, or one of its first response only if the others take too many bytes."""
-    cards = steps[view.step].prompts[view.prompt].cards
-    size = 0
-    for tokens in (card.views[0] for card in cards[1:] if card.views[0]):
-        size += 150 + sum(45 + 14 * len(token.values) + len(token.text) for token in tokens)
-    return view if size <= FIRST or view.response >= 0 else view._replace(response=0)
-
-
 def _notes(trace: Trace, drawn: Sequence[Rollout]) -> Iterator[str]:
     if len(drawn) < len(trace.index):
         steps, taken = len({step for step, _ in trace.index}), len({r.step for r in drawn})
@@ -219,7 +183,7 @@ def embed(browser: Browser) -> Markup:
     """The whole browser as JSON for a script element; texts are already escaped, and colours already chosen."""
     scales = [{"name": s.quantity.name, "label": s.quantity.label, "key": s.key} for s in browser.scales]
     text = json.dumps(
-        {"scales": scales, "steps": browser.steps, "views": browser.views},
+        {"scales": scales, "steps": browser.steps},
         default=lambda x: _data(x) if isinstance(x, DrawnResponse) else vars(x),
         ensure_ascii=False,
         separators=(",", ":"),

@@ -1,4 +1,4 @@
-"""The report: one HTML file that loads nothing and can be mailed; its first view needs no script."""
+"""The report: one HTML file that loads nothing and can be mailed."""
 
 import json
 from collections.abc import Iterator, Sequence

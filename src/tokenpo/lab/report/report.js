@@ -1,21 +1,20 @@
 "use strict";
-// Shows other steps, prompts and responses in place of the first view. Everything it shows is in the page's data, and it
-// becomes text (textContent), never markup. Colours are style rules that depend on the chosen radio button; no script.
+// Shows steps, prompts and responses. Everything it shows is in the page's data, and it becomes text (textContent), never
+// markup. Colours are style rules that depend on the chosen radio button; no script.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const names = ["left", "right"];
   const parts = ["step", "prompt", "response"];
   const said = document.querySelector(".said");
   const both = document.getElementById("both");
-  const pattern = document.querySelector(".card").cloneNode(true);
+  const pattern = document.getElementById("card").content.firstElementChild;
 
-  // A view is an index for each of `parts`; response -1 is all responses to the prompt.
-  const first = names.map((_, side) => view(data.views[side] ?? data.views[0]));
+  // A view is an index for each of `parts`; response -1 is all responses to the prompt. First are the first and the last
+  // step, at a prompt with an advantage; of a single step its first two prompts.
+  const last = data.steps.length - 1;
+  const first = [0, last].map((step) => ({ step, prompt: data.steps[step].live, response: -1 }));
+  if (last === 0) first.forEach((at, side) => (at.prompt = Math.min(side, data.steps[0].prompts.length - 1)));
   let views = first;
-
-  function view([step, prompt, response]) {
-    return { step, prompt, response };
-  }
 
   function prompts(at) {
     return data.steps[at.step].prompts;
@@ -152,7 +151,7 @@
     const address = new URLSearchParams(location.hash.slice(1));
     const scale = data.scales.findIndex((one) => one.name === address.get("by"));
     if (scale >= 0) document.getElementById("q" + scale).checked = true;
-    if (address.has("right")) both.checked = address.get("right") !== "none";
+    both.checked = address.has("right") ? address.get("right") !== "none" : last > 0 || first[1].prompt > 0;
     views = names.map((name, side) => placed(address.get(name), first[side]));
     names.forEach((_, side) => show(side));
   }
