@@ -85,6 +85,15 @@ def unproportional(objective: Objective, host: str) -> Iterator[str]:
         )
 
 
+def unaged(objective: Objective, host: str) -> Iterator[str]:
+    """Yields a sentence if the loss is biased on responses of an older policy, as asynchronous hosts have them."""
+    if objective.assumes_on_policy and not objective.corrects_rollout:
+        yield (
+            f"{objective.name} takes the policy for the one that sampled ({objective.assumes_on_policy[0]}), and "
+            f"{host} trains on older responses: take a method with a ratio, such as dapo"
+        )
+
+
 def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, group: Sequence[Hashable]) -> Tensor:
     """[N, T] advantages from rewards per token [N, T] and the group's name of each row."""
     zeros = torch.zeros_like(token_reward)

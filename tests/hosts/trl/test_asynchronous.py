@@ -3,6 +3,7 @@
 The kernel of its attention, which wants a GPU, is a few lines here.
 """
 
+# pyright: reportMissingImports=false
 import queue
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,9 @@
 """What our trainer in verl, our names in verl's registries and the plug-in refuse."""
 
 import dataclasses
+import functools
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
 from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
+from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
 import refused
@@ -136,6 +139,29 @@ def test_verls_asynchronous_trainer() -> None:
         "colocate_async",
         "+algorithm.tokenpo.method=grpo",
     )
+
+
+_BYPASS = "algorithm.rollout_correction.bypass_mode=True"
+
+
+def separated(*words: str) -> None:
+    """As verl's fully asynchronous trainer starts its workers, which are left out."""
+    SeparateRayPPOTrainer._create_worker_classes(SimpleNamespace(config=composed(*words)))
+
+
+@pytest.mark.parametrize("trained", [separated, functools.partial(theirs, "separate_async")])
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("dapo bypass_mode=True", [f"{LOSS_MODE}=tokenpo/dapo"]),
+        ("gpg LogLikelihood older", [f"{LOSS_MODE}=tokenpo/gpg", _BYPASS]),
+        ("gtpo old_entropy", [f"{LOSS_MODE}=tokenpo/gtpo", _BYPASS]),
+        ("dapo rollout_rs", [f"{LOSS_MODE}=tokenpo/dapo", _BYPASS, "algorithm.rollout_correction.rollout_rs=token_k1"]),
+        ("gtpo old_entropy", [f"{ESTIMATOR}=tokenpo/gtpo"]),
+    ],
+)
+def test_a_name_in_verls_asynchronous_trainers(names: str, words: list[str], trained: Callable[..., object]) -> None:
+    refused.check(names, trained, *words)
 
 
 @pytest.mark.parametrize(

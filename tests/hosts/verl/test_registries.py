@@ -1,9 +1,12 @@
 """verl's own functions, trainer and program with our names in its two registries."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 from verl import DataProto
+from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.v1 import trainer_base
@@ -23,8 +27,11 @@ from hosts.verl.support import batches, run
 from hosts.verl.support.composed import composed
 from run_views import lines
 from tokenpo.base.errors import UnknownName, Unsupported
+from tokenpo.core import trial
 from tokenpo.core.parts import ConstantLength, TokenMean
-from tokenpo.hosts.verl.registries import LOSS_MODE, MODES, fitting
+from tokenpo.core.types import Batch, Policy, Rollouts, Totals
+from tokenpo.hosts.verl.configure import CORRECTION
+from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE, MODES, fitting
 from tokenpo.methods import METHODS
 
 from .test_runs import settings
@@ -87,6 +94,38 @@ def test_through_verls_loss_by_ranks_and_micro_batches(name: str) -> None:
     expected = batches.directly(sample, tokenpo.method(name) if one == ConstantLength(1.0) else objective)
     assert value == pytest.approx(float(expected.loss.value), rel=1e-10, abs=1e-14)
     torch.testing.assert_close(batches.gradient(sample, "logprob"), expected.gradient, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "cispo", "rloo"])
+def test_through_the_steps_of_verls_fully_asynchronous_trainer(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own functions: credit within each prompt, and the ratio to the policy that sampled each token."""
+    objective, inputs = batches.method(name), trial.example(2)
+    facts = Rollouts.of(inputs.rollouts).only({"rollout_logprob"})
+    words = [f"{LOSS_MODE}=tokenpo/{name}", f"{ESTIMATOR}=tokenpo/{name}", f"{CORRECTION}.bypass_mode=True"]
+    config = composed(*words, f"actor_rollout_ref.actor.loss_agg_mode={MODES[tokenpo.method(name).aggregate]}")
+    started: list[str] = []
+    kinds = ("actor_rollout", "critic", "reference_policy", "reward_model")
+    steps = {f"_create_{kind}_class{'es' if kind == kinds[0] else ''}": lambda: started.append("") for kind in kinds}
+    reward = torch.zeros_like(facts.old_logprob).index_put((torch.arange(16), facts.mask.sum(1) - 1), facts.reward)
+    own = {"metrics": {}, "timing_raw": {}, "reward_tensor": reward, "reward_extra_infos_dict": {}}
+    trainer: Any = SimpleNamespace(config=config, **steps, **own)
+    SeparateRayPPOTrainer._create_worker_classes(trainer)
+    assert len(started) == 4 and f"tokenpo is active in verl's own trainer: {words[0]}" in capsys.readouterr().out
+    fields = {"response_mask": facts.mask.long(), "rollout_log_probs": facts.need("rollout_logprob")}
+    data = DataProto(TensorDict(fields, [16]), {"uid": np.array([f"uid_{g}" for g in facts.group], dtype=object)})
+    for step in ("_fit_compute_log_prob", "_fit_compute_advantage"):
+        data = getattr(SeparateRayPPOTrainer, step)(trainer, data)
+    ours, direct = (inputs.policy["logprob"].clone().requires_grad_() for _ in range(2))
+    value, _ = get_policy_loss_fn(f"tokenpo/{name}")(
+        old_log_prob=data.batch["old_log_probs"], log_prob=ours, advantages=data.batch["advantages"],
+        response_mask=data.batch["response_mask"], loss_agg_mode=config.actor_rollout_ref.actor.loss_agg_mode,
+    )  # fmt: skip
+    sampled = dataclasses.replace(facts, old_logprob=facts.need("rollout_logprob")).only(objective.needs)
+    batch = Batch(sampled, objective.prepare(sampled), Policy(direct))
+    wanted = objective.loss(batch, Totals.of(sampled, LENGTH)).value
+    assert value.item() == pytest.approx(wanted.item(), rel=1e-12)
+    gradients = torch.autograd.grad(value, ours)[0], torch.autograd.grad(wanted, direct)[0]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-15)
 
 
 def test_a_microbatch_of_padding_alone_keeps_its_graph() -> None:

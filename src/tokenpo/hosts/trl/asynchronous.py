@@ -17,7 +17,7 @@ from ...core.ops.masked import inside, unpacked
 from ...core.parts import GroupAdvantage
 from ...core.types import Batch, Policy, Totals
 from ...methods import method as built
-from ..advantage_only import bare, credited, remedy, unfit
+from ..advantage_only import bare, credited, remedy, unaged, unfit
 
 HOST = "TRL's AsyncGRPOTrainer"
 PROVIDES = frozenset({"rollout_logprob", "entropy"})
@@ -28,11 +28,7 @@ def faults(objective: Objective) -> Iterator[str]:
     yield from unfit(objective, PROVIDES, HOST)
     if isinstance(objective.credit, GroupAdvantage) and not objective.credit.std:
         yield f"{objective.name} does not divide by the deviation of rewards, and {HOST} does: {remedy(objective)}"
-    if objective.assumes_on_policy and not objective.corrects_rollout:
-        yield (
-            f"{objective.name} takes the policy for the one that sampled ({objective.assumes_on_policy[0]}), and "
-            f"{HOST} trains on older responses: take a method with a ratio, such as dapo"
-        )
+    yield from unaged(objective, HOST)
 
 
 def require(objective: Objective) -> None:

@@ -50,18 +50,37 @@ class _Guard:
                 f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's own trainer, which knows "
                 "nothing of it: set trainer.v1.trainer_mode=tokenpo, which is synchronous"
             )
-        from . import registries
-
-        for used in registries.check(config):
-            print(f"tokenpo is active in verl's own trainer: {used}")
+        _checked(config, stale=config.trainer.v1.trainer_mode != "sync")
         super().__init__(config)  # type: ignore[call-arg]
 
 
+def separated() -> None:
+    """Makes verl's one-step-off and fully asynchronous trainers check our losses before they start their workers."""
+
+    from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
+
+    begin = SeparateRayPPOTrainer._create_worker_classes
+
+    def checked(trainer: Any) -> None:
+        _checked(trainer.config, stale=True)
+        begin(trainer)
+
+    SeparateRayPPOTrainer._create_worker_classes = checked
+
+
+def _checked(config: Any, *, stale: bool) -> None:
+    from . import registries
+
+    for used in registries.check(config, stale=stale):
+        print(f"tokenpo is active in verl's own trainer: {used}")
+
+
+SEPARATION = "verl.experimental.separation.ray_trainer"
 OTHERS = {
     "verl.trainer.main_ppo_v0": "trainer.use_v1=False starts verl's legacy trainer, which knows nothing of it: set "
     "trainer.use_v1=True",
-    "verl.experimental.separation.ray_trainer": "verl's one-step-off and fully asynchronous programs call verl's own "
-    "losses: start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo",
+    SEPARATION: "verl's one-step-off and fully asynchronous programs do not read it: set "
+    "actor_rollout_ref.actor.policy_loss.loss_mode=tokenpo/cispo algorithm.adv_estimator=tokenpo/cispo",
 }
 
 
@@ -74,5 +93,6 @@ def refuse(module: str) -> None:
 after_import("verl.trainer.ppo.v1", trainers)
 after_import("verl.trainer.ppo.core_algos", lambda: import_module(".registries", __package__).register())
 after_import("verl.experimental.agent_loop", functools.partial(import_module, ".temperature", __package__))  # our loop
+after_import(SEPARATION, separated)
 for other in OTHERS:
     after_import(other, functools.partial(refuse, other))

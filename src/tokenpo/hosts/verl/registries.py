@@ -20,7 +20,7 @@ from ...core.ops import turns
 from ...core.parts import Aggregate, ConstantLength, SequenceMean, TokenMean, TokenSum
 from ...core.types import Batch, Credit, Policy, Totals
 from ...methods import METHODS, method
-from ..advantage_only import bare, remedy, reward_credit, unfit
+from ..advantage_only import bare, remedy, reward_credit, unaged, unfit
 from . import lacking
 from .configure import CORRECTION, KEYS
 from .settings import ACTOR, SETTINGS, Setting
@@ -54,11 +54,14 @@ def register() -> None:
         register_adv_est(PREFIX + name)(functools.partial(advantages, name))
 
 
-def check(config: DictConfig) -> list[str]:
-    """The settings by which verl's own trainer uses ours, as text; Unsupported if one of them does not fit."""
+def check(config: DictConfig, *, stale: bool = False) -> list[str]:
+    """The settings by which verl's own trainer uses ours, as text; Unsupported if one of them does not fit.
+
+    `stale`: the trainer is asynchronous, so that an older policy than the current one sampled.
+    """
     settings = {place: str(OmegaConf.select(config, place)) for place in (LOSS_MODE, ESTIMATOR)}
     ours = {place: name.removeprefix(PREFIX) for place, name in settings.items() if name.startswith(PREFIX)}
-    checks = {LOSS_MODE: _of_loss, ESTIMATOR: _of_credit}
+    checks = {LOSS_MODE: functools.partial(_of_loss, stale=stale), ESTIMATOR: _of_credit}
     refuse(fault for place, name in ours.items() for fault in checks[place](fitting(name), config))
     return [f"{place}={settings[place]}" for place in ours]
 
@@ -135,7 +138,7 @@ def _instead(objective: Objective) -> str:
     )
 
 
-def _of_loss(objective: Objective, config: DictConfig) -> Iterator[str]:
+def _of_loss(objective: Objective, config: DictConfig, *, stale: bool) -> Iterator[str]:
     actor = config.actor_rollout_ref.actor
     yield from _of_mode(objective, actor.loss_agg_mode, actor.loss_scale_factor)
     theirs = lambda key: key.startswith(_THEIRS) and key != LOSS_MODE  # noqa: E731
@@ -145,9 +148,16 @@ def _of_loss(objective: Objective, config: DictConfig) -> Iterator[str]:
             f"{objective.name} in {HOST} does not read {setting.key}={value}: set {setting.key}={default}, or "
             f"{_instead(objective)}, where options are given"
         )
-    for key, default in KEYS.items():
-        value = OmegaConf.select(config, f"{CORRECTION}.{key}", default=default)
-        if value != default:
+    settings = {key: OmegaConf.select(config, f"{CORRECTION}.{key}", default=usual) for key, usual in KEYS.items()}
+    if stale:
+        yield from unaged(objective, "verl's asynchronous trainer")
+        if not settings.pop("bypass_mode"):
+            yield (
+                f"verl's asynchronous trainer gives {objective.name} the ratio to a later policy than the one that "
+                f"sampled: set {CORRECTION}.bypass_mode=True"
+            )
+    for key, value in settings.items():
+        if value != KEYS[key]:
             yield f"{objective.name} in {HOST} would ignore {CORRECTION}.{key}={value}: {_instead(objective)}"
 
 
