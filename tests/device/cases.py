@@ -48,6 +48,22 @@ def test_an_objective(name, device):
         torch.testing.assert_close(x.cpu()[mask], here.loss.terms[term][mask], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["grpo", "gspo", "kl_cov"])
+def test_trajectories_of_several_rows(name, device):
+    objective = tokenpo.method(name)
+    rows = trial.example(0).cut(torch.arange(9).expand(16, 9) % 3 == 2)[0].without("version")
+    losses = []
+    for inputs in (rows, rows.map(lambda x: x.to(device))):
+        rollouts, policy = inputs.values()
+        losses.append([])
+        for update in (
+            tokenpo.Learner(objective, length=9, ratio=None).begin(rollouts).updates(minibatches=2, by="rows")
+        ):
+            update.observe(policy.rows(update.rows))
+            losses[-1] += [update.evaluate(policy.rows(piece), piece)[1].value.item() for piece in update.pieces(8)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-12, abs=1e-12) and len(losses[0]) > 2
+
+
 def test_a_run_is_that_of_the_processor(tmp_path):
     """The same responses from the same random numbers, so the same rewards; numbers of float32 in another order."""
     here, there = (trained(tmp_path / where, "grpo", where, *TRAINED["grpo"]) for where in ("cpu", NAME))
