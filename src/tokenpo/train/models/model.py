@@ -303,14 +303,11 @@ class LoraOptions:
         rank: inner dimension.
         alpha: the update is scaled by alpha / rank.
         targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; above 0, training scores tokens with another policy
-            than the one that sampled.
     """
 
     rank: int = 16
     alpha: float = 32.0
-    targets: str | tuple[str, ...] = "all-linear"
-    dropout: float = 0.0
+    targets: str | Sequence[str] = "all-linear"
 
 
 def adapted(model: Any, options: LoraOptions, where: str) -> Any:
@@ -327,9 +324,7 @@ def adapted(model: Any, options: LoraOptions, where: str) -> Any:
 
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
     alpha: Any = options.alpha
-    config = LoraConfig(
-        r=options.rank, lora_alpha=alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
-    )
+    config = LoraConfig(r=options.rank, lora_alpha=alpha, target_modules=targets, task_type="CAUSAL_LM")
     tied = _tied(model)
     try:
         adapter = get_peft_model(model, config)

@@ -74,10 +74,7 @@ class Plan:
         """The model with its dtype and adapters, on its device; or the `other` one, without adapters."""
         options = self.config.model
         lora = options.lora if other is None else None
-        adapters = None
-        if lora is not None:
-            targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
-            adapters = LoraOptions(lora.rank, lora.alpha, targets)
+        adapters = None if lora is None else LoraOptions(**dict(lora))
         with torch.random.fork_rng():  # LoRA's initial factors come from the global generator
             torch.manual_seed(keyed_seed(self.config.seed, "model"))
             lm = language.load(other or self.model, dtype=options.dtype, device=options.device, lora=adapters)

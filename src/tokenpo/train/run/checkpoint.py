@@ -30,8 +30,6 @@ from ..models.directory import trained
 from . import card
 
 _SUMS = "checksums.json"
-_STATE = frozenset({"state.json"})
-_ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
 _CRITIC = "critic.safetensors"
 Trained = tuple[torch.nn.Module, torch.optim.Optimizer]
 
@@ -116,15 +114,6 @@ def newest(directory: Path) -> tuple[Path, Progress, list[str]]:
         f"{directory} holds no checkpoint to resume from{''.join(f'; {why}' for why in passed)}: copy the run once "
         "more if it is a copy, or start it anew with tokenpo train RECIPE"
     )
-
-
-def of_step(directory: Path, step: int) -> Path:
-    """The checkpoint of a step; TokenPOError with the existing steps if it is missing or damaged."""
-    by_step = {_step(path): path for path in _found(directory)}
-    if step not in by_step or not _is_whole(by_step[step]):
-        steps = ", ".join(map(str, sorted(by_step))) or "none"
-        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({steps})")
-    return by_step[step]
 
 
 def exists(directory: Path) -> bool:
@@ -253,9 +242,7 @@ def _step(path: Path) -> int:
 def _is_whole(path: Path) -> bool:
     sums = json_object(path / _SUMS)
     try:
-        return sums.keys() in (_STATE, _ALL, _ALL | {_CRITIC}) and all(
-            _checksum(path / name) == value for name, value in sums.items()
-        )
+        return "state.json" in sums and all(_checksum(path / name) == value for name, value in sums.items())
     except OSError:
         return False
 
