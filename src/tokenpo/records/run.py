@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.files import LARGEST, opened, read_text
+from ..base.files import LARGEST, json_object, opened
 from ..base.jsonl import parsed, whole_lines
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 from .rollouts import PLACES
@@ -165,14 +165,7 @@ def _text(path: Path) -> str:
 
 
 def _json_file(path: Path, notes: list[str]) -> Mapping[str, Any]:
-    try:
-        value = json.loads(read_text(path))
-    except FileNotFoundError:
-        notes.append(f"{path.name} is missing.")
-    except (ValueError, RecursionError, OSError):
-        notes.append(f"{path.name} is not readable JSON; left out.")
-    else:
-        if isinstance(value, dict):
-            return value
-        notes.append(f"{path.name} is not a JSON object; left out.")
-    return {}
+    found = json_object(path)
+    if not found:
+        notes.append(f"{path.name} is {'not a readable JSON object; left out' if path.exists() else 'missing'}.")
+    return found
