@@ -42,6 +42,11 @@ OPTIONS: dict[str, list[dict]] = {
     "adv_reweight": [{"beta": 0.3, "bounded_kl": True}],
     "lopti": [{"beta": 0.3, "bounded_kl": True}],
     "gpg": [{"sequence_mean": True}],
+    "holder": [{"first": 0.0}, {"first": -1.0}],
+    "delta_l": [{"alpha": 0.0}],
+    "clip_b": [{"mu": 0.1}],
+    "clip_v": [{"mu": 0.1, "fraction": 0.5}],
+    "prime_rl": [{"low": 0.01, "both": True}],
     "ktae": [{"alpha": 0.0, "end": 1}],
     "gtpo_conflict": [{"cost": 0.0, "most": np.inf}],
     "edge_grpo": [{"eps": 0.0001}],
@@ -102,7 +107,10 @@ UNCOMPARED = {
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
     # a value is, or a teacher grades
-    **dict.fromkeys(("ppo", "vapo", "rto", "opd"), frozenset({"groups of one", "equal rewards", "no right answer"})),
+    **dict.fromkeys(
+        ("ppo", "vapo", "rto", "opd", "iw_opd", "target_po", "gvpo"),
+        frozenset({"groups of one", "equal rewards", "no right answer"}),
+    ),
 }
 
 

@@ -23,7 +23,7 @@ DRAWN = {"clip_cov", "s_grpo"}
 
 # Methods that stop the gradient of a weight on purpose: the differences of their values are not their gradients.
 STOPPED = {"cispo", "aspo", "ce_gppo", "dppo_kl", "dppo_tv", "rollout_is", "fipo", "real", "topr", "vespo", "eb_cispo"}
-STOPPED |= {"sdpo"}
+STOPPED |= {"sdpo", "up", "gvpo", "target_po"}
 # The same for some of the options; of m2po the bound is a token, without gradient.
 STOPPED_WITH = {
     "tr_grpo": lambda options: options.get("weight_prob") != "old",
@@ -42,6 +42,7 @@ FEW = {"grpo_passk": 7, "t_spmo": 11}
 # Options of no formula: what the tests of the methods or of the parts show by hand.
 BY_HAND = {
     "dapo": {"overlong_length", "overlong_cache"},
+    "holder": {"last", "batches"},
     "gtpo": {"group_overlong"},
     "grpo_s": {"group_overlong"},
     "hapo": {"tau"},
@@ -100,7 +101,12 @@ def test_entropy_gradient_is_the_derivative_of_the_value(name: str, options: dic
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [(n, o) for n, o in CASES if n in ("cispo", "eb_cispo", "vespo", "rollout_is", "real", "topr")]
+    ("name", "options"),
+    [
+        (n, o)
+        for n, o in CASES
+        if n in ("cispo", "eb_cispo", "vespo", "rollout_is", "real", "topr", "gvpo", "target_po")
+    ],
 )
 def test_a_detached_weight_leaves_a_value_linear_in_the_logprob(name: str, options: dict) -> None:
     """-Σ c lp with a coefficient that has no gradient: the value is the gradient's product with lp."""

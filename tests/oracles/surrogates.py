@@ -177,11 +177,11 @@ def dppo_kl(s, *, anchor="rollout", threshold=0.05, cap=20.0):
     return token_mean(s, *likelihood(s, w * A))
 
 
-@cases({}, {"low": 0.02, "high": 0.01}, {"kl": 0.5}, {"kl": 0.0, "low": 0.0})
-def prime_rl(s, *, low=0.2, high=0.2, kl=1e-3):
+@cases({}, {"low": 0.02, "high": 0.01}, {"kl": 0.5}, {"kl": 0.0, "low": 0.0}, {"low": 0.02, "high": 0.01, "both": True})
+def prime_rl(s, *, low=0.2, high=0.2, kl=1e-3, both=False):
     # keep q A - kl (log q)^2, A_i = R_i - mean_g, q = π / π_rollout
     A, moved = group_advantage(s, std=False), np.exp(s.logprob) - np.exp(s.rollout_logprob)
-    keep = np.where(A > 0, moved <= high, moved >= -low)
+    keep = ((A <= 0) & (not both) | (moved <= high)) & ((A > 0) & (not both) | (moved >= -low))
     x = np.clip(s.logprob - s.rollout_logprob, -20, 20)
     return token_mean(s, keep * np.exp(x) * A - kl * x**2, keep * np.exp(x) * A - 2 * kl * x)
 
@@ -291,6 +291,68 @@ def dhpo(s, *, mixing="average", form="mix_of_mins", low=0.2, high=0.28, sequenc
     first = m1 * A < m2 * A
     dJ = (a * (first | (r == r_clipped)) * dr + (1 - a) * (first | (w == w_clipped)) * dw) * A
     return sequence_mean(s, np.minimum(m1 * A, m2 * A), dJ)
+
+
+@cases({}, {"low": 0.05, "dual": 1.5})
+def up(s, *, low=0.2, dual=None):
+    # A > 0: π / sg[π] A, of value A and slope A; else the clipped ratio
+    A = group_advantage(s)
+    J, dJ = clipped(*ratio(s), A, low, np.inf, dual)
+    return token_mean(s, np.where(A > 0, A, J), np.where(A > 0, A, dJ))
+
+
+@cases({}, {"first": 0.0}, {"first": 1.0, "low": 0.01, "high": 0.02}, {"first": -1.5, "low": 0.1, "high": 0.4})
+def holder(s, *, first=2.0, low=0.2, high=0.2):
+    # ρ = (mean r^p)^(1/p) at p = first, |o_i| ∂ρ/∂lp_t = ρ r_t^p / mean r^p; its limit exp(mean log r) at 0
+    r, _ = ratio(s)
+    if first == 0:
+        return sequence_mean(s, *clipped(*sequence_ratio(s), group_advantage(s), low, high))
+    mean = np.where(s.mask.any(1, keepdims=True), response_mean(s, r**first), 1)
+    rho = mean ** (1 / first)
+    return sequence_mean(s, *clipped(rho, rho * r**first / mean, group_advantage(s), low, high))
+
+
+@cases({}, {"alpha": 1.0, "length": 64}, {"alpha": 0.0, "low": 0.1, "high": 0.4})
+def delta_l(s, *, alpha=0.75, length=None, low=0.2, high=0.3):
+    # w_i = |o_i|^-α over its mean over the responses; Σ_t w_i J / L, then the mean over the responses
+    w = s.mask.any(1, keepdims=True) * lengths(s) ** -alpha
+    w, L = w / w[s.mask.any(1)].mean(), length or s.mask.sum(1).max()
+    J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
+    return sequence_sum(s, w * J / L, w * dJ / L)
+
+
+def _fitted(s, slope):
+    """Of the rows of a group, the slope of its loss to each Σ_t lp, which the method holds fixed; L is their mean."""
+    gradient = np.zeros(s.mask.shape)
+    for rows in groups(s):
+        new, old = ((s.mask * x)[rows].sum(1) for x in (s.logprob, s.old_logprob))
+        # a mean over responses of n times each is the mean over groups of their sum, if all have n
+        gradient[rows] = (len(rows) * slope(s.reward[rows], new, old) / s.mask.any(1).sum())[:, None]
+    gradient = gradient * s.mask
+    return (gradient * s.logprob).sum(), gradient
+
+
+@cases({}, {"beta": 0.7})
+def gvpo(s, *, beta=0.1):
+    # 1/(n-1) Σ ½ (β (S_i - mean S) - (R_i - mean R))², the means fixed: slope β (...) / (n - 1)
+    def slope(R, new, old):
+        S = new - old
+        return beta * (beta * (S - S.mean()) - (R - R.mean())) / max(1, len(R) - 1) * (len(R) > 1)
+
+    return _fitted(s, slope)
+
+
+@cases({}, {"eta": 0.3})
+def target_po(s, *, eta=1.0):
+    # -Σ q log p: slope p - q, p the softmax of Σ lp, q of Σ lp_old + z / η, z the reward's score with n
+    def softmax(x):
+        return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+    def slope(R, new, old):
+        z = (R - R.mean()) / R.std() if R.min() < R.max() else 0 * R
+        return softmax(new) - softmax(old + z / eta)
+
+    return _fitted(s, slope)
 
 
 @cases({}, {"tau": 2.0})

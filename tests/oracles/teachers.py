@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .prelude import cases, clipped, group_advantage, groups, ratio, sequence_mean, token_mean
+from .prelude import cases, clipped, group_advantage, groups, likelihood, ratio, sequence_mean, token_mean
 
 
 @cases({}, {"gamma": 1.0}, {"coef": 0.3, "gamma": 0.7, "rewards": True}, {"gamma": 0.5, "bound": 0.8})
@@ -12,6 +12,16 @@ def opd(s, *, coef=1, gamma=0, bound=np.inf, rewards=False):
     A = A + rewards * group_advantage(s, std=False)
     r, dr = ratio(s)
     return token_mean(s, r * A, dr * A)
+
+
+@cases({}, {"gamma": 0.0}, {"gamma": 2.0})
+def iw_opd(s, *, gamma=0.5):
+    # A = (1 + gamma (1 - Σ_{k<t} |x_k| / Σ_k |x_k|)) x, x = log q - log p_old; J = A lp
+    A = np.zeros(s.mask.shape)
+    for i, row in enumerate(s.mask):
+        x = (s.teacher_logprob - s.old_logprob)[i, row]
+        A[i, row] = [(1 + gamma * (1 - sum(abs(x[:t])) / sum(abs(x)))) * x[t] for t in range(len(x))]
+    return token_mean(s, *likelihood(s, A))
 
 
 @cases({}, {"beta": 0.0}, {"beta": 1.0, "coef": 0.3, "rewards": True})

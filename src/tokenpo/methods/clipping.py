@@ -27,7 +27,7 @@ from ..core.parts.surrogate import (
 from ..core.parts.weights import BatchWeight
 from ..core.ranges import AboveOne, AboveZero, NotNegative, Positive, Share, at_least, limit, require
 from ..core.types import Batch, Trust
-from .options import Ceiling, DualOfScripts, Floor, High, Low, OfPolicy, OfResponse
+from .options import Ceiling, Dual, DualOfScripts, Floor, High, Low, OfPolicy, OfResponse
 from .paper import TRL, VERL, Paper
 
 
@@ -319,3 +319,37 @@ def fipo(
     """
     weight = FutureWeight(decay, least, most, safety, dual)
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), dual=dual), TokenMean(), weights=(weight,))
+
+
+class UnboundedPositive(SurrogateStage):
+    """π/sg[π] · A where A > 0, whose gradient is A ∇lp; `inner` elsewhere."""
+
+    own_slope = True
+    inner: SurrogateStage
+
+    def __call__(self, batch: Batch) -> Trust:
+        trust, lp, advantage = self.inner(batch), batch.policy.logprob, batch.credit.advantage
+        rises = advantage > 0
+        value = torch.where(rises, (lp - lp.detach()).exp() * advantage, trust.value)
+        return Trust(value, trust.ratio, trust.lower, trust.upper, trust.clipped & ~rises)
+
+
+@Paper(
+    "UP: Unbounded Positive Asymmetric Optimization for Breaking the Exploration-Stability Dilemma",
+    "2607.06987",
+    "code",
+    "a proposed trainer of a framework was read, not the paper",
+    code="huggingface/trl@d841558:trl/experimental/up/up_trainer.py",
+)
+def up(*, low: Low = 0.2, dual: Dual = None) -> Objective:
+    """The plain policy gradient where the advantage is positive, the clipped ratio elsewhere.
+
+        J_it = A_i π/sg[π] where A_i > 0,   max(min(r_it A_i, clip(r_it, 1−low, ∞) A_i), dual · A_i) elsewhere
+        J = 1/Σ|o_i| Σ_i Σ_t J_it
+
+    A right token that the old policy found unlikely is neither clipped nor weighted by its ratio.
+    Defaults: low 0.2, no dual clip (code).
+    Departures: their upper clip cannot bind, and is left out.
+    Reductions: at lp = lp_old it is DAPO.
+    """
+    return Objective(GroupAdvantage(), UnboundedPositive(Clip(FixedBounds(low, math.inf), dual=dual)), TokenMean())

@@ -241,14 +241,17 @@ Rise = Annotated[NotNegative, "largest rise of a probability that is pushed up"]
 
 
 class NearSampler(Selection):
-    """Tokens whose probability has not moved too far from the sampler's in the direction of their advantage."""
+    """Tokens whose probability has not moved too far from the sampler's along their advantage, or in `both` ways."""
 
     reads = {"rollout_logprob"}
     low: Fall
     high: Rise
+    both: bool = False
 
     def __call__(self, batch: Batch) -> Tensor:
         moved = batch.policy.logprob.detach().exp() - batch.need("rollout_logprob").exp()
+        if self.both:
+            return (moved <= self.high) & (moved >= -self.low)
         return torch.where(batch.credit.advantage > 0, moved <= self.high, moved >= -self.low)
 
 
@@ -274,22 +277,24 @@ def prime_rl(
     low: Fall = 0.2,
     high: Rise = 0.2,
     kl: Annotated[NotNegative, "coefficient of the squared log-ratio to the sampler"] = 1e-3,
+    both: Annotated[bool, "drop tokens that moved too far either way, whatever their advantage"] = False,
 ) -> Objective:
     """Uses the ratio to the sampler and drops tokens whose probability has moved too far.
 
         q_it = exp(lp_it − lp_roll,it),   d_it = exp(lp_it) − exp(lp_roll,it)
-        keep_it = d_it ≤ high where A_i > 0, d_it ≥ −low elsewhere
+        keep_it = d_it ≤ high where A_i > 0, d_it ≥ −low elsewhere;   −low ≤ d_it ≤ high with both=True
         J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · q_it A_i − kl (log q_it)² ],   A_i = R_i − mean_g R
 
     There is no old policy: rollouts may be several updates old, and the ratio is to the policy that sampled. The
     penalty applies to dropped tokens too.
     Defaults: low and high 0.2, kl 1e-3 (its settings; its documentation shows a capped ratio, its code has none).
+    Options: both=True with low=0.1, high=0.1 is its loss "ipo".
     Departures: log q is bounded to ±20, flat beyond. Its trainer leaves groups without an advantage out of the batch;
     here they stay, with their penalty.
     Reductions: kl = 0 has the gradient of dppo_tv with that threshold, without its cap, on the advantage of dr_grpo. At
     lp = lp_roll the penalty is idle.
     """
-    weights, penalties = (Keep(NearSampler(low, high)),), (SquaredLogRatio(kl),) if kl else ()
+    weights, penalties = (Keep(NearSampler(low, high, both)),), (SquaredLogRatio(kl),) if kl else ()
     return Objective(
         GroupAdvantage(std=False), Unclipped(RolloutRatio()), TokenMean(), weights=weights, penalties=penalties
     )

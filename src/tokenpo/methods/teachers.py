@@ -6,12 +6,13 @@ from typing import Annotated
 from torch import Tensor
 
 from ..core.objective import Objective
+from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.ops.ratio import log_ratio
 from ..core.parts.credit import GroupAdvantage
 from ..core.parts.loss import Estimator, SequenceMean, TokenMean
-from ..core.parts.part import Signal
-from ..core.parts.surrogate import Clip, FixedBounds, TokenRatio, Unclipped
+from ..core.parts.part import CreditStage, Signal
+from ..core.parts.surrogate import Clip, FixedBounds, LogLikelihood, TokenRatio, Unclipped
 from ..core.parts.teacher import NoCredit, TeacherCredit, TeacherDivergence, TeacherKl
 from ..core.parts.weights import BatchWeight
 from ..core.ranges import AboveZero, Finite, NotNegative, Positive, Share
@@ -56,6 +57,46 @@ def opd(
     """
     inner = GroupAdvantage(std=False) if rewards else None
     return Objective(TeacherCredit(inner, coef, gamma, bound), Unclipped(), TokenMean())
+
+
+Early = Annotated[NotNegative, "how much more the first token weighs than the last"]
+
+
+class EarlyTeacher(CreditStage):
+    """(1 + gamma (1 − Σ_{k<t} |x_ik| / Σ_k |x_ik|)) · x_it, x the teacher's log-ratio to the old policy."""
+
+    reads = {"teacher_logprob"}
+    gamma: Early
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        x = log_ratio(rollouts.need("teacher_logprob").double(), rollouts.old_logprob)
+        size = masked.keep(x.abs(), rollouts.mask)
+        before = (size.cumsum(1) - size) / size.sum(1, keepdim=True).clamp(min=1e-8)
+        return (1 + self.gamma * (1 - before)) * x
+
+
+@Paper(
+    "On the Position Bias of On-Policy Distillation",
+    "2606.22600",
+    "code",
+    "a framework was read, not the paper",
+    code="trl 1.16.0:trl/experimental/iw_opd/iw_opd_trainer.py",
+)
+def iw_opd(*, gamma: Early = 0.5) -> Objective:
+    """Rewards the student's tokens with a teacher's log-ratio, early ones more.
+
+        x_it = log q(y_it) − lp_old,it      (`teacher_logprob`)
+        w_it = 1 + gamma (1 − Σ_{k<t} |x_ik| / Σ_k |x_ik|)
+        J = 1/Σ|o_i| Σ_i Σ_t sg[w_it x_it] lp_it
+
+    After a long disagreement the teacher judges a text that it would not have begun, so its word counts less.
+    Expected gradient, on policy: that of no divergence, as w depends on later tokens; 0 where π = q.
+    Defaults: gamma 0.5 (code).
+    Departures: x compares with the old policy; with the correction "bypass" it is the sampler, as in the code. x is
+    within ±20.
+    Reductions: gamma = 0 has the gradient of `opd` at lp = lp_old.
+    """
+    return Objective(EarlyTeacher(gamma), LogLikelihood(), TokenMean())
 
 
 @Paper(
