@@ -45,7 +45,6 @@ OPTIONS: dict[str, list[dict]] = {
     "holder": [{"first": 0.0}, {"first": -1.0}],
     "delta_l": [{"alpha": 0.0}],
     "clip_b": [{"mu": 0.1}],
-    "clip_v": [{"mu": 0.1, "fraction": 0.5}],
     "prime_rl": [{"low": 0.01, "both": True}],
     "ktae": [{"alpha": 0.0, "end": 1}],
     "gtpo_conflict": [{"cost": 0.0, "most": np.inf}],
@@ -103,13 +102,13 @@ UNCOMPARED = {
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared
     # compared are continuations
     **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
+    **dict.fromkeys(("gvpo", "target_po"), frozenset({"equal rewards", "no right answer"})),  # the policy has moved
     "gtpo_conflict": {"groups of one", "equal rewards", "no right answer"},  # they pay for their entropy
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
     # a value is, or a teacher grades
     **dict.fromkeys(
-        ("ppo", "vapo", "rto", "opd", "iw_opd", "target_po", "gvpo"),
-        frozenset({"groups of one", "equal rewards", "no right answer"}),
+        ("ppo", "vapo", "rto", "opd", "iw_opd"), frozenset({"groups of one", "equal rewards", "no right answer"})
     ),
 }
 

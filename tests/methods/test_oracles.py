@@ -32,6 +32,7 @@ STOPPED_WITH = {
     "m2po": lambda options: options.get("budget") != 9.0,
     "sdar": lambda options: options.get("coef") != 0.0,
 }
+LINEAR = {"cispo", "eb_cispo", "vespo", "rollout_is", "real", "topr", "gvpo", "target_po"}
 EXACT = [(n, o) for n, o in CASES if n not in STOPPED and not STOPPED_WITH.get(n, lambda _: False)(o)]
 EXACT += [("m2po", {"budget": 0.0}), *(("lopti", {"part": part, "a": 0.3, "beta": 0.3}) for part in (0, 1))]
 EXACT += [("ha_dw", {"past": [0.2, 0.9]}), *((name, {}) for name in sorted(DRAWN))]
@@ -100,14 +101,7 @@ def test_entropy_gradient_is_the_derivative_of_the_value(name: str, options: dic
     assert gradient.any() == (options["start"] > 0 and (name == "aer" or "target" in options))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        (n, o)
-        for n, o in CASES
-        if n in ("cispo", "eb_cispo", "vespo", "rollout_is", "real", "topr", "gvpo", "target_po")
-    ],
-)
+@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in CASES if n in LINEAR])
 def test_a_detached_weight_leaves_a_value_linear_in_the_logprob(name: str, options: dict) -> None:
     """-Σ c lp with a coefficient that has no gradient: the value is the gradient's product with lp."""
     (sample,) = batches(name, 0)

@@ -10,6 +10,8 @@ RAGGED = ragged(0)
 EQUAL = ragged(0, equal_lengths=True)  # where the token mean and the mean of response means are one
 ONE_TOKEN = ragged(0, width=1, equal_lengths=True)
 ON_POLICY = ragged(0).on_policy()
+ON_POLICY_ONE = ONE_TOKEN.on_policy()
+LONG = ragged(0, width=64, equal_lengths=True)
 ONE_GROUP = EQUAL.but(group=np.zeros_like(EQUAL.group))
 MIXED = RAGGED.rows(np.flatnonzero(np.isin(RAGGED.group, [7, 2, 30, 0]) & RAGGED.mask.any(1)))
 CLUELESS = RAGGED.but(value=0 * RAGGED.value)  # a critic that expects nothing
@@ -37,6 +39,10 @@ WHOLE = [
     ("clip_cov", {"cov_low": 1e6, "cov_high": 1e7}, "dapo", {"low": 1.0, "high": 1.0, "dual": 1e9}, RAGGED),
     ("dapo", {"high": 0.2, "dual": 1e9}, "grpo", {}, EQUAL),
     # every response has the one id, and as often
+    ("clip_b", {"mu": np.inf}, "dapo", {"high": 0.2, "dual": None}, RAGGED),
+    ("delta_l", {"alpha": 0.0, "low": 0.1, "high": 0.3, "length": 64}, "grpo", {"low": 0.1, "high": 0.3}, LONG),
+    ("holder", {"first": 0.0}, "gspo", {"low": 0.2, "high": 0.2}, RAGGED),
+    ("prime_rl", {"both": True, "low": 1.0, "high": 1.0}, "prime_rl", {"low": 1.0, "high": 1.0}, RAGGED),
     ("ktae", {}, "dapo", {"high": 0.2, "dual": None}, EQUAL.but(token_ids=0 * EQUAL.token_ids)),
     *(("dhpo", {"mixing": m, "form": f}, "grpo", {}, ON_POLICY) for m in ("average", "entropy") for f in FORMS),
     # a = 1 where all tokens hesitate alike; a certain response is shared evenly
@@ -113,6 +119,9 @@ GRADIENT = [
     ("cispo", {"high": 1e9}, "dapo", UNCLIPPED, RAGGED),
     ("dro", {}, "dapo", {}, ON_POLICY),
     ("opo", {}, "dr_grpo", {}, EQUAL.on_policy()),
+    ("up", {}, "dapo", {}, ON_POLICY),
+    ("iw_opd", {"gamma": 0.0}, "opd", {}, ON_POLICY),
+    ("gvpo", {"beta": 1.0}, "rloo", {}, ON_POLICY_ONE),
     (
         "gtpo_conflict",
         {"cost": 0.0, "most": np.inf},

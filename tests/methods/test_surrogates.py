@@ -61,6 +61,21 @@ EXAMPLES = [
            low=0.0, high=0.0),
     *(worked("rollout_is", by_hand([[1.0], [1.0]], [1, 0], p_old=1.0), 0, [[0], [0]], **{side: 0.0})
       for side in ("low", "high")),
+    # right: 1 a token, whatever its ratio; wrong: 0.5 is held at 0.8
+    worked("up", by_hand([[1.1, 1.5], [0.5]], [1, 0]), -(2 - 0.8), [[-1, -1], [0]], unit=PAIR / 3),
+    # p = 2: ρ = sqrt((1 + 1.44) / 2) = sqrt(1.22) of the first, whose tokens move by ρ r² / 2.44 = r² / (2 ρ)
+    worked("holder", by_hand([[1.0, 1.2], [1.0]], [1, 0]), -(np.sqrt(1.22) - 1),
+           [[-0.5 / np.sqrt(1.22), -0.72 / np.sqrt(1.22)], [1]], unit=PAIR / 2),
+    # lengths 1 and 4 of weights 1 and 1/4, over their mean 5/8: 1.6 and 0.4; L = 10
+    worked("delta_l", by_hand([[1.0], [1.0] * 4], [1, 0]), 0.0, [[-1.6], [0.4] * 4], unit=PAIR / 10 / 2, alpha=1.0,
+           length=10),
+    # S = 0.2 and 0, mean 0.1; A = ±1/2: 1/2 - (0.2 - 0.1) and its opposite, times β n/(n - 1) / N = 1
+    worked("gvpo", by_hand([[np.exp(0.2)], [1.0]], [1, 0]), None, [[-0.4], [0.4]], beta=1.0),
+    # p = 2/3 and 1/3; z = ±1: q = σ(2)
+    worked("target_po", by_hand([[2.0], [1.0]], [1, 0]), None, [[-1], [1]], unit=1 / (1 + np.exp(-2)) - 2 / 3),
+    # 0.5 - 0.25 > 0.2 up and 0.25 - 0.05 = 0.2 down: the first token leaves whatever its advantage
+    worked("prime_rl", by_hand([[2.0], [2.0]], [1, 0], rollout_logprob=[[np.log(0.25)], [np.log(0.25)]]), 0.0,
+           [[0], [0]], kl=0.0, both=True),
 ]  # fmt: skip
 
 
@@ -486,3 +501,46 @@ def test_real_is_finite_where_an_exponential_would_overflow() -> None:
     ):
         got = outcome("real", by_hand([[np.exp(right)], [np.exp(wrong)]], [1, 0]), tau=0.0005)
         np.testing.assert_allclose(got.gradient[:, 0], slopes, rtol=1e-9, atol=1e-200)
+
+
+def test_holders_power_falls_with_the_rollout_batches() -> None:
+    """From 2 to -2 in ten: 2, then 1.6 after the first, 0 after five, and -2 from ten on."""
+    power = tokenpo.method("holder", batches=10).surrogate.ratio.power
+    numbers, seen = power.start(), []
+    rollouts = tokenpo.Rollouts(*(tensors(ragged(0))[name] for name in ("mask", "reward", "group", "old_logprob")))
+    for _ in range(13):
+        seen.append(float(power(rollouts, numbers)[0, 0]))
+        numbers = power.after(numbers, rollouts)
+    np.testing.assert_allclose(seen, [*np.linspace(2, -2, 11), -2, -2], atol=1e-12)
+
+
+def test_the_regressions_end_at_their_targets() -> None:
+    """Lp moved to lp_old + R / beta by a constant, or to the tilted shares: no gradient is left."""
+    sample = by_hand([[1.0], [1.0], [1.0]], [1, 0, 0.5])
+    at = sample.but(logprob=sample.old_logprob + sample.reward[:, None] / 0.7 - 0.3)
+    np.testing.assert_allclose(outcome("gvpo", at, beta=0.7).gradient, 0, atol=1e-14)
+    z = (sample.reward - sample.reward.mean()) / sample.reward.std()
+    at = sample.but(logprob=sample.old_logprob + z[:, None] / 2 - 1)
+    np.testing.assert_allclose(outcome("target_po", at, eta=2.0).gradient, 0, atol=1e-14)
+
+
+def test_espo_is_gspo_of_other_log_likelihoods() -> None:
+    """A diffusion model's objective (2512.03759) has the terms of an ELBO in place of log p.
+
+    With equal lengths L its ratio is exp((ELBO - ELBO_old) / L), of a mean of differences.
+    """
+    rng = np.random.default_rng(0)
+    sample = ragged(0, equal_lengths=True)
+    # Terms of an ELBO may be positive or far apart; only their sum over the response means something.
+    elbo, old = (-np.abs(rng.normal(size=sample.mask.shape)) for _ in range(2))
+    got = run(tokenpo.method("gspo", low=0.1, high=0.2), sample.but(logprob=elbo, old_logprob=old))
+    n, length = sample.mask.shape
+    s = np.exp((elbo.sum(1) - old.sum(1)) / length)
+    A = np.zeros(n)
+    for g in np.unique(sample.group):
+        R = sample.reward[sample.group == g]
+        A[sample.group == g] = (R - R.mean()) / (R.std(ddof=1) + 1e-6) if R.min() < R.max() else 0
+    J = np.minimum(s * A, np.clip(s, 0.9, 1.2) * A)
+    free = np.where(A > 0, s <= 1.2, s >= 0.9)
+    assert got.value == pytest.approx(-J.mean(), rel=1e-13)
+    np.testing.assert_allclose(got.gradient, np.repeat(-(free * A * s / length / n)[:, None], length, 1), rtol=1e-12)

@@ -171,3 +171,8 @@ def test_what_cannot_learn_is_refused() -> None:
             tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, **options)
     with pytest.raises(TokenPOError, match="form='penalti'"):
         tokenpo.with_teacher(tokenpo.method("grpo"), 0.1, form="penalti")
+
+
+def test_iw_opd_by_hand() -> None:
+    """Log-ratios ln 2, -2 ln 2, ln 2: a quarter, then three, of their size lie before: w = 1.5, 1.375, 1.125."""
+    moves("iw_opd", _taught([[1, 1, 1]], [0], [[2, 1 / 4, 2]]), None, [[-1.5, 2 * 1.375, -1.125]], unit=LN2 / 3)

@@ -204,6 +204,9 @@ def _influenced(influence: list[list[float]], reward: list[float], group: list[i
 A = 1 / 3 / (np.sqrt(1 / 3) + 1e-6)  # advantages of rewards 1, 0, 0: 2 A, -A, -A
 PEAK, MIDDLE = 1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8)
 EXAMPLES = [
+    # S = (H - log 4) / 4 of H = 2, 2, 2, 0: 1.5 / 4 below the mean, and the deviation is sqrt(3) / 2 / 4
+    worked("clip_b", by_hand([[1.0, 1.0], [1.0, 1.0]], [1, 0], old_entropy=[[2.0, 2.0], [2.0, 0.0]]), -1,
+           [[-1, -1], [1, 0]], unit=PAIR / 4, mu=1.0),
     # k = max(1, int(0.006)) = 1: the third token, r = 0.5, pays |log 0.5| and is pushed up by it. No clip at 1.5.
     # J = (1.5 a - 0.5 a - log 2) / 3; ∂J/∂lp = 1.5 a, 0, -0.5 a + 1 over 3.
     worked("kl_cov", COVARIANT, -(THREE - np.log(2)), [[-1.5 * THREE], [0], [0.5 * THREE - 1]], unit=1 / 3),

@@ -106,28 +106,13 @@ def eligible(s, *, low=1.0, high=1.0, cov_low=1.0, cov_high=5.0):
     return s.mask & ~clips & (cov_low < cov) & (cov < cov_high)
 
 
-def _without(s, dropped, low, high):
-    J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
-    return token_mean(s, ~dropped * J, ~dropped * dJ)
-
-
 @cases({}, {"mu": 0.3}, {"mu": 1.0, "low": 0.1, "high": 0.4}, {"mu": np.inf})
 def clip_b(s, *, mu=2.5, low=0.2, high=0.2):
     # drop A < 0 with S - mean < -μ std, S = p (H + log p) of the old policy
     S = np.exp(s.old_logprob) * (s.old_entropy + s.old_logprob)
-    z = S - S[s.mask].mean()
-    return _without(s, (group_advantage(s) < 0) & (z < -mu * S[s.mask].std()), low, high)
-
-
-@cases({}, {"mu": 0.1, "fraction": 0.1}, {"mu": 0.5, "fraction": 1.0, "low": 0.1, "high": 0.4}, {"mu": 0.0})
-def clip_v(s, *, mu=8.5, fraction=1e-4, low=0.2, high=0.2):
-    # drop A < 0 with D > μ std, D the mean of S over the vocabulary less S, of the current policy; at most a fraction
-    D = s.entropy_drift - np.exp(s.logprob) * (s.entropy + s.logprob)
-    over = s.mask & (group_advantage(s) < 0) & (mu * D[s.mask].std() < D)
-    dropped = np.zeros_like(over)
-    order = np.argsort(np.where(over, -D, np.inf), axis=None, kind="stable")
-    dropped.flat[order[: min(over.sum(), max(1, int(fraction * s.mask.sum())))]] = True
-    return _without(s, dropped, low, high)
+    keep = (group_advantage(s) >= 0) | (S - S[s.mask].mean() >= -mu * S[s.mask].std())
+    J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
+    return token_mean(s, keep * J, keep * dJ)
 
 
 @cases({}, {"fraction": 0.1}, {"fraction": 0.5, "coef": 0.3}, {"fraction": 1.0, "coef": 2.0})

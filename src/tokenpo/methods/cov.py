@@ -118,29 +118,6 @@ def kl_cov(
     return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=(Anchor(coef, TopCovariant(fraction)),))
 
 
-DYNAMICS = Paper(
-    "On the Entropy Dynamics in Reinforcement Fine-Tuning of Large Language Models",
-    "2602.03392",
-    "code",
-    "of Clip-V what the code calls `necs` was read as Σ_v p_v S_v; the paper was not read",
-    code="pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipb_advantage.py; "
-    "pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipv_advantage.py",
-    about="""
-        S_it = p (H + log p) of the sampled token: pushing it down, where A_i < 0, changes the entropy along −S
-        Clip-B: drop_it where A_i < 0 and S_it − mean S < −mu std S;   mean and std (ddof 0) over the batch's tokens
-        Clip-V: drop_it where A_i < 0 and D_it > mu std D,   D_it = Σ_v p_v S_v − S_it;   of these at most
-                max(1, int(fraction · n)), the largest first      (`entropy_drift`)
-        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
-
-    Defaults: mu 2.5 (Clip-B), mu 8.5 and fraction 1e-4 (Clip-V), clip 0.2/0.2 (code).
-    Departures: dropped tokens count in the denominator; in the code they leave it. Clip-B reads the old policy over the
-    rollout batch; Clip-V the current policy over the optimiser step, the code's reads the old one.
-    Reductions: mu = inf is DAPO with that clip.
-    """,
-)
-Spread = Annotated[Limit, "deviations beyond which a token is dropped; inf drops none"]
-
-
 class EntropyShift(Signal):
     """(S − mean) / std of S = p_old (H_old + lp_old) over the tokens of the rollout batch, ddof 0; 0 if std < 1e-12."""
 
@@ -153,6 +130,9 @@ class EntropyShift(Signal):
         return torch.where(std < 1e-12, 0.0, centred / std.clamp(min=1e-12)).to(shift.dtype)
 
 
+Spread = Annotated[Limit, "deviations below the mean from which a token is dropped; inf drops none"]
+
+
 class Draining(Selection):
     """Tokens with A < 0 whose shift lies more than mu deviations below the mean."""
 
@@ -163,38 +143,23 @@ class Draining(Selection):
         return (batch.credit.advantage < 0) & (batch.signal(self.shift) < -self.mu)
 
 
-class MostDraining(BatchSignal):
-    """True at the tokens with A < 0 and D > mu std D, the largest first, at most a fraction of all."""
-
-    reads = {"entropy", "entropy_drift"}
-    mu: Spread
-    fraction: Fraction
-
-    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
-        mask, lp = batch.mask, batch.policy.logprob.detach()
-        gap = batch.need("entropy_drift").detach() - lp.exp() * (batch.need("entropy").detach() + lp)
-        centred = gap.double() - masked.mean(gap.double(), mask)
-        std = masked.mean(centred.square(), mask).sqrt()
-        over = mask & (batch.credit.advantage < 0) & (gap > self.mu * std) & (std >= 1e-12)
-        top = masked.largest(gap.flatten(), over.flatten(), max(1, int(self.fraction * int(mask.sum()))))
-        return torch.zeros_like(mask).flatten().index_fill_(0, top, True).view_as(mask)
-
-
-@DYNAMICS
+@Paper(
+    "On the Entropy Dynamics in Reinforcement Fine-Tuning of Large Language Models",
+    "2602.03392",
+    "code",
+    "the paper was not read",
+    code="pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipb_advantage.py",
+)
 def clip_b(*, mu: Spread = 2.5, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """Drops the tokens of wrong responses whose push would lower the entropy most, by the batch's deviation."""
+    """Drops the tokens of wrong responses whose push would lower the entropy most.
+
+        S_it = p (H + log p) of the old policy;   pushing a token down changes the entropy along S
+        drop_it where A_i < 0 and S_it − mean S < −mu std S,   mean and std (ddof 0) over the batch's tokens
+        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    Defaults: mu 2.5 (code), clip 0.2/0.2.
+    Departures: dropped tokens count in the denominator; in the code they leave it.
+    Reductions: mu = inf is DAPO with that clip.
+    """
     drop = Drop(Draining(EntropyShift(), mu))
-    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
-
-
-@DYNAMICS
-def clip_v(
-    *,
-    mu: Spread = 8.5,
-    fraction: Annotated[Fraction, "share of all tokens that may be dropped; one token at least"] = 1e-4,
-    low: Low = 0.2,
-    high: High = 0.2,
-) -> Objective:
-    """Drops the tokens of wrong responses whose push would lower the entropy most, against the whole distribution."""
-    drop = Drop(MostDraining(mu, fraction))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))

@@ -44,6 +44,7 @@ class Annealed(MemorySignal):
 class HolderSequence(Ratio):
     """ρ_i = (mean_t r_it^p)^(1/p), the geometric mean for |p| < 1e-6."""
 
+    of_response = True
     power: Annealed
 
     def __call__(self, batch: Batch) -> Tensor:

@@ -346,8 +346,8 @@ class Slope(BatchSignal):
         return (share * slope)[:, None].expand(batch.mask.shape)
 
 
-class ByLabel(LogLikelihood):
-    """±lp, off-policy too: its weight depends on the response's log-ratio."""
+class AnyPolicy(LogLikelihood):
+    """A lp, off-policy too: a weight or a penalty depends on the response's log-ratio."""
 
     assumes_on_policy = False
 
@@ -376,7 +376,7 @@ def real(*, tau: Annotated[Positive, "temperature of the classification, nats pe
     Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1/(tau (n + 1)), a wrong one by
     1/(tau (m + 1)) down, spread over its tokens.
     """
-    return Objective(Label(), ByLabel(), SequenceMean(), weights=(SignalWeight(Slope(tau)),))
+    return Objective(Label(), AnyPolicy(), SequenceMean(), weights=(SignalWeight(Slope(tau)),))
 
 
 class SignedOutcome(CreditStage):
