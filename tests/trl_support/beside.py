@@ -21,7 +21,7 @@ from .reference import Reference, apart
 
 # Options without which a method would leave frozen rollouts alone: too few tokens, or nothing that samples.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "flash_reinforce": {"delta": 1.0}, "gtpo_conflict": {"most": 9.0},
+    "flash_reinforce": {"delta": 1.0}, "gtpo_conflict": {"most": 9.0}, "target_po": {"eta": 0.02},
     "hapo": {"tau": 0}, "clip_cov": {"fraction": 0.2}, "kl_cov": {"fraction": 0.3}, "opsm": {"delta": 0.02},
     "rollout_is": {"low": 1.0, "high": 9.0}, "prime_rl": {"low": 0.5, "high": 0.5}, "m2po_rollout": {"threshold": 0.3},
 }  # fmt: skip

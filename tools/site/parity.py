@@ -81,6 +81,7 @@ NOTES = {
     "m2po_rollout": "`threshold` is 0.3, likewise",
     "flash_reinforce": "`delta` is 1, likewise",
     "gtpo_conflict": "`most` is 9 nats, likewise",
+    "target_po": "`eta` is 0.02, or the target of such long responses would be the policy",
     "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
     "gkd": "whole distributions are not among what is frozen here; in TRL it is beside TRL's own distillation there",
     "rlsd": "in TRL as opd",

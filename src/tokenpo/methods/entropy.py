@@ -161,9 +161,7 @@ def edge_grpo(
     Departures: their script takes the token mean of a device's batch of one response, which is the mean of response
     means. The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens, without
     gradient; theirs is the current policy's, with its gradient and over padding too. H̄ below 1e-8 counts as 1e-8, and
-    nothing else bounds the factor: an almost certain response has an advantage of up to mean_j H̄_j · 1e8 times GRPO's.
-    At the policy that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order;
-    after further updates on one rollout batch it need not, and then only the limit on the gradient norm bounds it.
+    nothing else bounds the factor: an almost certain response may have 1e8 times GRPO's advantage.
     Reductions: with equal mean entropies it is GRPO.
     """
     return Objective(EntropyDriven(GroupAdvantage(eps=eps)), Clip(FixedBounds(low, high)), SequenceMean())

@@ -98,14 +98,14 @@ def maxrl(
         order T     A_i = 1 where R_i > 0, else −Σ_{k=2}^{min(T, f)} C(f−1, k−1) / C(G−1, k−1),   f wrong ones of G
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
-    Hard prompts count more: with K of G right a right answer gets G/K − 1, a wrong one −1.
+    With K of G right a right answer gets G/K − 1, a wrong one −1.
     Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of their
     runs as others report them. The token mean is ours, their framework's default.
     Options: "none" is an unbiased estimate of the series truncated at T = G, as is "kept", with less variance;
     "practical" truncates at T = G − 1 (all second-hand). `order` truncates at T, without a baseline; its advantages are
     G times the authors' weights, whose sum over the group stands for our mean.
     Departures: a group of one has advantage 0; the authors' code gives it R/eps. A negative reward is an error: the
-    mean is a probability here. Leave-one-out, cross-fitted and subset estimators are not implemented.
+    mean is a probability here.
     Reductions: with as many right as wrong answers the practical form is GRPO's with the population deviation. R − mean
     in place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on right answers, without a baseline.
     """
@@ -180,15 +180,12 @@ def ha_dw(
         Φ_i  = scale · exp(D_i M)
         J    = 1/N Σ_i 1/|o_i| Σ_t min(r_it Φ_i A_i, clip(r_it, 1−low, 1+high) Φ_i A_i),   A = (R − mean) / std
 
-    History-aware difficulty weighting: on a prompt harder than usual, right answers count more and wrong ones less; on
-    an easy one the reverse.
     Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
     Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
     Departures: a group of one learns nothing; the authors' code gives it mean 0 and deviation 1. The paper's other
     anchor, a filter with a forgetting rate, is left out: its constants are not given. Before the first batch C is the
-    batch's own mean. The means of earlier batches count all groups that the engine sampled; under dynamic sampling the
-    batch's own mean, used in the first batch and with anchor="current", counts the kept groups only. The exponent is
-    bounded to ±20: rewards are meant to lie in [0, 1].
+    batch's own mean. Earlier means count all groups that were sampled, the batch's own those kept by dynamic sampling.
+    The exponent is bounded to ±20: rewards are meant to lie in [0, 1].
     Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
     """
     weight = DifficultyWeight(scale, Ease(history, anchor == "current"))
@@ -296,14 +293,12 @@ def hmpo(
         A_i = (R'_i − mean_g R') / (std_g R' + 1e-6)
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ],  dual clip: A_i < 0
 
-    A right answer that is longer than the median of the right ones is worth as little as a wrong one.
     Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script): f is 1
     up to n = 0.87 b, and 0.8 at b.
     Options: additive=True keeps 1 for every right answer (the authors' ablation).
     Departures: the authors' code multiplies by the score itself: by_score=True puts R_i in place of c_i at right
     answers. It treats a score of −1 as 0 and keeps the sign of other negative ones; here a wrong answer is worth 0. Its
-    script also subtracts a divergence of 0.001 from the reward. Lengths are response tokens. The variant with a fixed
-    length in place of the median is not implemented.
+    script also subtracts a divergence of 0.001 from the reward. Lengths are response tokens.
     Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is
     worth f(b) = shift, capped.
     """
@@ -418,8 +413,7 @@ def gdpo(
     Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
     beta = 0, as everywhere here for verifiable rewards.
     Departures: a group of one learns nothing from its rewards; verl takes them as they are. Equal rewards give exactly
-    0; in TRL and verl they give rounding errors. A shaping bonus is one more reward, of weight 1. Every form skips a
-    missing (NaN) reward.
+    0. A shaping bonus is one more reward, of weight 1. Every form skips a missing (NaN) reward.
     Reductions: none to GRPO: a group of equal rewards has an advantage where the batch's mean is not 0, so no rows may
     be skipped.
     """

@@ -285,13 +285,11 @@ def mt_grpo(
     Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in
     their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
     Note: the authors' form has three scales, and the scale of a response depends on whether it called a tool, which is
-    an action: the expected update is not the gradient of any reward. A call that earns little at once and loses more in
-    the end is learnt (docs/exact.md, "Turns"); norm="joint" follows the gradient of R^out + coef R^turn, up to its
-    scale. It is ours. Its scale is the larger deviation, because the totals can be equal where the outcomes differ.
-    Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find
-    the result in the text of the messages; here a result came where the response has a second turn: one that ends with
-    its tool call counts as one without. Turns after the first share one advantage. The code's second form, in which the
-    first turn gets norm(R^turn + gamma R^out) alone, is left out.
+    an action: the expected update is not the gradient of any reward. (docs/exact.md, "Turns"). norm="joint", ours,
+    follows the gradient of R^out + coef R^turn, up to its scale.
+    Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. Here a
+    result came where the response has a second turn. Turns after the first share one advantage. The code's second form
+    is left out.
     Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean;
     norm="joint" only up to the scale.
     """

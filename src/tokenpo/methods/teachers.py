@@ -49,11 +49,11 @@ def opd(
     Departures: the code sums over tokens; J is a token mean. x compares the teacher with the old policy; the code
     compares it with the policy that sampled, which the correction "bypass" does here. The bound is ours, and x is
     within ±20.
-    Notes: groups of equal rewards still have the teacher's credit: leave dynamic sampling off. With rewards, A adds a
-    reward to nats, so coef has a unit. The teacher needs the student's tokenizer and temperature: log-probabilities at
-    another temperature cannot be rescaled afterwards. `tokenpo.with_teacher` adds the same credit to any method.
-    Reductions: without rewards and with gamma = 0 each token stands alone. Where the teacher is the old policy, the
-    rewards alone are left: the unclipped policy gradient with Dr. GRPO's advantage.
+    Notes: groups of equal rewards still have the teacher's credit: leave dynamic sampling off. The teacher needs the
+    student's tokenizer and temperature: log-probabilities at another temperature cannot be rescaled afterwards.
+    `tokenpo.with_teacher` adds the same credit to any method.
+    Reductions: without rewards and with gamma = 0 each token stands alone. With a teacher that is the old policy only
+    the rewards are left.
     """
     inner = GroupAdvantage(std=False) if rewards else None
     return Objective(TeacherCredit(inner, coef, gamma, bound), Unclipped(), TokenMean())

@@ -45,9 +45,8 @@ def tr_grpo(
     """GRPO whose advantage is multiplied by a weight that grows with the token's probability.
 
     Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. The form
-    of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. One
-    transcription that we found is constant in p and cannot be right; a third reading takes mu out of the sigmoid:
-    shape="outside".
+    of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. Another
+    reading takes mu out of the sigmoid: shape="outside".
 
         w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
         outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
@@ -60,7 +59,7 @@ def tr_grpo(
     Options: weight_placement="ratio", kl_weighting="inside" is the literal reading: public reviews of the submission
     place the weight inside minimum and clip (its eq. 9) and inside the divergence, which is therefore not 0 for
     identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more
-    (ablation). shape="outside" crosses 1 at p = 0.122 and 1.4 at p = 0.327.
+    (ablation).
     Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no gradient at
     ratio 1; hosts warn of it. On a real model's sums, with one seed, it did not learn in 12 batches and the default did
     (docs/log.md).

@@ -91,11 +91,9 @@ def igrpo(
     trains on the refinements alone, and a test asks once, without drafts. Ours: 8 drafts; the words of the template;
     the first of equal drafts; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts have the responses' length limit and
     temperature.
-    Departures: unknown, as the paper's body was not read.
-    Note: drafts cost sampled tokens: `continued_tokens` of a run counts them. At equal budgets, as in the paper, drafts
-    and responses together are as many as the responses of GRPO.
-    Note: a second prompt without room for a response stops the run and names the problem. A loop of your own makes the
-    prompt by `objective.credit.by.prompt(prompt, draft)`.
+    Note: drafts cost sampled tokens, which `continued_tokens` of a run counts.
+    A second prompt without room for a response stops the run. A loop of your own calls
+    `objective.credit.by.prompt(prompt, draft)`.
     Reductions: without a draft in the prompt it is GRPO; the loss itself is GRPO's.
     """
     credit = RefinedAdvantage(by=Drafts(drafts, template))
@@ -259,24 +257,17 @@ def ospo(
         J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
     It is shaping by the potential Φ_k = Σ_{j≤k} (φ_j − mean φ), which is 0 before and after the response: the mean of
-    A_it over the segments is A_i.
-    Reconstructed from the abstracts of v1 and v2 and from summaries. Theirs: Shapley-Owen values of coalitions of
-    segments, shaping by a potential, the response's advantage redistributed, the task's own feedback, no learnt value.
-    Ours: four segments of nearly equal numbers of tokens, two to a union (`separator` cuts at lines; the paper cuts at
-    phrases and sentences); segments that a coalition leaves out are cut from the text; all coalitions that the exact
-    value needs are scored, so there are at most ten segments; a segment gets its own shaping and not the sum over later
-    segments; share 1, in units of the group's deviation; 0 where the rewards of a group are equal, and no differences
-    between segments where they are equal up to rounding; GRPO's clip and denominator.
-    Departures: unknown, as the paper's form was not read.
-    Note: φ_k depends on the segments after k, so Φ is no function of the prefix: the paper claims that the optimal
-    policy stays the same, and for this form that does not follow.
-    Note: it suits tasks that reward the text itself. Where the verifier reads only an answer at the end, the segment
-    with the answer gets all the value and the reasoning before it none, so the reasoning gets less than from GRPO: on
-    the quickstart it does not learn (docs/log.md, "OSPO, iGRPO and RTO").
-    Note: the differences between segments have no bound where a group's rewards differ little. Rewards 0.5 and 0.5001
-    with gains of 0.4 and 0.1 give advantages of 15,000. It suits rewards that are clearly apart, as those of right and
-    wrong.
-    Note: the embedded engine has 11 parts of a response scored by default, and samples nothing for them.
+    A_it over the segments is A_i. Reconstructed from the abstracts of v1 and v2 and from summaries. Ours: four segments
+    of nearly equal numbers of tokens, two to a union (`separator` cuts at lines; the paper cuts at phrases and
+    sentences); omitted segments are cut from the text; all coalitions of at most ten segments are scored; a segment
+    gets its own shaping, not the sum over later ones; share 1, in units of the group's deviation; GRPO's clip and
+    denominator.
+    Notes: φ_k depends on later segments, so that the optimal policy stays the same, as the paper claims, does not
+    follow.
+    It suits tasks that reward the text itself: if a verifier reads only the final answer, its segment gets all the
+    value (docs/log.md, "OSPO, iGRPO and RTO").
+    Nothing bounds the differences between segments where a group's rewards differ little.
+    The embedded engine scores 11 parts of a response by default.
     Reductions: share = 0, one segment, or segments of equal value are GRPO.
     """
     credit = SegmentShare(Coalitions(segments, separator, union), share)
@@ -376,9 +367,8 @@ def otb(
     Defaults: zero_tail as in the code that was read: where a single rollout is left, B = 0. The clip, 0.2 on both
     sides, and the token mean are the framework's.
     Departures: token t is the t-th response token, tool tokens left out, as in the framework's form for several turns.
-    The least G_it of the group is subtracted before B is computed and added to B again, so equal rewards have an
-    advantage of exactly 0, and where all W are 0 that least G is the baseline. A group of one keeps its reward as its
-    advantage, as there.
+    Equal rewards have an advantage of exactly 0; where all W are 0 the least G is the baseline. A group of one keeps
+    its reward as its advantage, as there.
     Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
     """
     credit = OptimalBaseline(zero_tail, token_reward, rollout_cap)

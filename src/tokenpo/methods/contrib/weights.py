@@ -85,8 +85,7 @@ def arm(
         A_i = (R_i − mean_g R) / (std_g R + 1e-6) + alpha · (c(q) − c(o_i))
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-    A group whose rewards are all equal keeps advantage 0. Shifts of a group sum to alpha · (G c(q) − Σ_i c(o_i)), not
-    to 0.
+    A group whose rewards are all equal keeps advantage 0.
     Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
     Options: only_correct=True shifts only responses whose reward exceeds the group's mean, as the abstract says; the
     formula shifts all.
@@ -197,8 +196,6 @@ class SparedTokens(Signal):
 def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High = 0.2, kl: Beta = 1e-4) -> Objective:
     """Pushes down less the tokens of wrong responses that make right responses likely.
 
-    The text that was read lacks the displayed formulas; they are from an implementation note that agrees with it.
-
         s_jk = Σ_{i right} Σ_l ⟨g_jk, g_il⟩ ⟨h_jk, h_il⟩,  g = one-hot − π_old, h the final hidden state  (`influence`)
         tau  = beta · min_{i right} 1/|o_i| Σ_k s_ik
         A_jk = eta · A_j where j is wrong and s_jk > tau, else A_j;   eta = 2 |1/2 − share of right responses|
@@ -209,8 +206,8 @@ def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High =
     Defaults: beta 1, eta as above, clip 0.2/0.2, kl 1e-4 against the reference (paper, section 7.3). The paper's
     dynamic sampling is a setting of the engine.
     Departures: right means a reward above the group's mean, as rewards need not be binary. s runs over the whole
-    vocabulary; the paper restricts it to the tokens that occur in the group. The mean of a right response counts its
-    influence on itself. tau can be negative, and then nearly every wrong token is selected.
+    vocabulary; the paper restricts it to the tokens that occur in the group. tau can be negative, and then nearly every
+    wrong token is selected.
     Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right responses help each other; beta =
     −inf with eta = 0 then learns from right responses alone.
     """
@@ -257,8 +254,7 @@ def thr(
 ) -> Objective:
     """Raises (p > 0) or lowers (p < 0) the advantages of tokens that make right responses more likely.
 
-    The parts are known from reviews; the form of the factor, its size and its threshold are ours. The score s is
-    NTHR's.
+    The parts are known from reviews; form, size and threshold of the factor are ours.
 
         THR_jk = s_jk on right responses, −s_jk on wrong ones   (s: `influence`, see nthr)
         tau    = min_{i right} 1/|o_i| Σ_k s_ik
@@ -353,7 +349,7 @@ def tw_grpo(
     Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes
     the current policy's with its gradient. The extremes run over the positions at which a response of the group has a
     token; the code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term
-    has coefficient 0 in the script. Soft rewards for several choices and inverted questions belong to the data.
+    has coefficient 0 in the script.
     Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
     """
     credit, weights = GroupAdvantage(eps=1e-4), (SignalWeight(PositionWeight(alpha)),) if alpha != 1 else ()
