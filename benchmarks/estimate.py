@@ -8,8 +8,6 @@ padded tensors of the whole batch; then the update on every rank. Axes: N respon
 hidden size.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 

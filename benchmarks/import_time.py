@@ -5,8 +5,6 @@ The package loads its names on first use, so the line that is timed uses one of 
 python benchmarks/import_time.py [--rounds 9]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

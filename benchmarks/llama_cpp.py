@@ -8,8 +8,6 @@ Asks 50 held-out problems of the task `sums`, which llama.cpp gets as token ids 
 directory is run by transformers in float32 on llama.cpp's tokens. Differences are of log-probabilities, in nats.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

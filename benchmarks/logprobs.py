@@ -8,8 +8,6 @@ each setting. Its numbers for the sampled tokens are compared with those that th
 before and after the setting.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -4,8 +4,6 @@ Writes a run directory whose metrics.jsonl has lines like the trainer's, 30 numb
 steps, and draws it in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

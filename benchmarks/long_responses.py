@@ -3,8 +3,6 @@
 The log-probabilities are given, so no model takes part. A short batch comes first, which loads what is loaded once.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import multiprocessing

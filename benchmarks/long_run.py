@@ -9,8 +9,6 @@ Printed: least-squares slope of memory after the first tenth, files open in the 
 seconds of a step in the first and the last third.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -9,8 +9,6 @@ second adds up the wall-clock seconds that the run wrote into its metrics, which
 lengthens what consists of many small calls (verification, logs); what happens inside torch it leaves alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import json

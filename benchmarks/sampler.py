@@ -11,8 +11,6 @@ response. Medians over the repeats of tokens per CPU-second (on a GPU, per secon
 Quote the ratio: absolute numbers depend on the machine and on what else it does.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Callable

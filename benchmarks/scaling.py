@@ -10,8 +10,6 @@ length a little faster than in a straight line, since every token attends to tho
 with the parameters a part that does not depend on them comes first.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

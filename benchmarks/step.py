@@ -17,8 +17,6 @@ the process (on a GPU, allocated). Ours records entropies and checks what it lea
 metrics, as always.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import itertools

@@ -10,8 +10,6 @@ three and the teacher's one. One thread; candidates take turns; medians of CPU t
 `--memory` shows instead the most memory held at once beyond the gradients.
 """
 
-from __future__ import annotations
-
 import torch
 
 import tokenpo

@@ -5,8 +5,6 @@ whether its bytes are those of the first run (seconds taken out of the metrics),
 difference. The second run must agree in all of them, or the exit code is 1; of the third torch promises nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Clocks and memory of a run, on a CPU or on a GPU. What the other scripts share."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import statistics

@@ -8,8 +8,6 @@ what it frees, unless `--fresh`; medians of CPU time and the ratio. `--memory` s
 weights and gradients instead. On a GPU (`--device cuda --dtype bfloat16`) time is what lies between two of its events.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import tempfile

@@ -5,8 +5,6 @@ Prints the table of docs/trust.md, how often verdict and label differ in each cl
 beside each pair; benchmarks/verifiers_beside.py gives it to other verifiers too.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Sequence

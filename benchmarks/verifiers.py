@@ -6,8 +6,6 @@ was killed from outside is not replaced. Right answers that the verifier misses 
 reads what it can.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

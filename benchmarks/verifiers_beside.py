@@ -6,8 +6,6 @@ The packages come without what they need, as only their verifiers run: other mod
 Each verifier gets the reference in the form that its project's data has it.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.machinery
 import importlib.util

@@ -9,8 +9,6 @@ Printed are the CPU seconds of each part, the size of the fields that came and t
 the process held above what it held with the fields alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import itertools

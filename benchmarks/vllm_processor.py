@@ -8,8 +8,6 @@ numbers, or none does. Printed are the medians of tokens per second of CPU time,
 with its range. The smaller the model, the larger the share: the processor's work grows with rows and vocabulary alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

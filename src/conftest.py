@@ -1,7 +1,5 @@
 """Doctests of a module are collected where what it imports is installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 collect_ignore_glob = [f"tokenpo/hosts/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]

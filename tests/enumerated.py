@@ -1,7 +1,5 @@
 """Every response of a small world, one by one: what the exact values are tested against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

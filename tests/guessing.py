@@ -1,7 +1,5 @@
 """A sampler that guesses what only sampling could tell: half of the continuations are right, say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Texts that try to get out of a page, a run made of them, and the markup that a page may consist of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

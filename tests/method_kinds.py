@@ -1,7 +1,5 @@
 """One method of each kind that an engine tells apart, where tests of all of them would do the same work again."""
 
-from __future__ import annotations
-
 import tokenpo
 from tokenpo.core.objective import Objective
 from tokenpo.methods import METHODS

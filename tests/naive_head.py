@@ -1,7 +1,5 @@
 """The statistics of a head as they are written, from all logits and through autograd: the reference of what is fast."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -10,8 +10,6 @@ FILE = '''
 Paper: none, an example. J = 1/sum|o_i| sum_i sum_t (t + 1)/T min(r A_i, clip(r, 1 - low, 1 + high) A_i), A = R - mean R
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A part of a user's own, for tests of how objectives treat one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

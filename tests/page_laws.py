@@ -1,7 +1,5 @@
 """What every page of this package must be, whatever texts it holds."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -7,8 +7,6 @@ the tests of the two adapters use. TRL's old policy is the model's, and its step
 sets of weights stand for reference, old and current policy.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import tempfile

@@ -1,7 +1,5 @@
 """Random models of a few thousand parameters, as directories."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

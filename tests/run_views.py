@@ -1,7 +1,5 @@
 """A view that watches a run from a test, and the JSON Lines that the run left."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

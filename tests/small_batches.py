@@ -1,7 +1,5 @@
 """One small batch for the stages, from ragged lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

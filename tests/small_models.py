@@ -1,7 +1,5 @@
 """Tiny random models and a character tokenizer, saved as ordinary Hugging Face directories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

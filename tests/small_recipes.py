@@ -1,7 +1,5 @@
 """A recipe of a few steps from plain sections, as a file would hold them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tokenpo.train.recipe.config import Config, parse_config

@@ -1,7 +1,5 @@
 """The scripts of speed run, at the smallest sizes; what they say of speed is for a quiet machine."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import shlex

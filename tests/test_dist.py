@@ -1,7 +1,5 @@
 """The distributions: the wheel holds every file of the package, and alone it does what the documents say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

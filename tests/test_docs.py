@@ -1,7 +1,5 @@
 """The documents say what is: generated pages are fresh, examples run, links resolve."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 import inspect

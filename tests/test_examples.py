@@ -1,7 +1,5 @@
 """The examples run as they stand: scripts print what is beside them, notebooks run cell by cell."""
 
-from __future__ import annotations
-
 import io
 import json
 import runpy

@@ -1,7 +1,5 @@
 """The explorer: its grid is the pushes, it loads nothing, and in a browser its sliders move the lines."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The page of the family: every method once, in the group of the slot it changes, with what it changes."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The loop of docs/own_loop.md, run: it learns, and a run that was saved and resumed goes on to the same bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """docs/parity.md lists every method, refused where the host refuses it; how its tool reads and rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import parity as tool

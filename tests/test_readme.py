@@ -1,7 +1,5 @@
 """README against the package."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The loop of examples/rl_loop.py: it learns, and its log-probabilities do not depend on padding."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

@@ -1,7 +1,5 @@
 """README's picture of a run shows the run's own numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

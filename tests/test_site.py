@@ -3,8 +3,6 @@
 `.ci/run` builds it once, for all but the browser (`make test-site`).
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

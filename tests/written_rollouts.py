@@ -1,7 +1,5 @@
 """Recorded rollouts as a user's ten lines would write them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

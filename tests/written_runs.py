@@ -1,7 +1,5 @@
 """Run directories as far as a comparison reads them: config and metrics as the trainer writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -8,8 +8,6 @@ that it refuses. What can be built is evaluated on two trial batches: the loss, 
 and of each term. A number that differs by rounding alone is counted, not named.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -3,8 +3,6 @@
 `ALLOWED` names what may exceed it, each with the reason.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

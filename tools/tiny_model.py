@@ -9,8 +9,6 @@ the starting point of a harder dial:
     python tools/tiny_model.py models/dial23 --modulus 23 --leap 0.7
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -4,8 +4,6 @@ Speed is in GB/s of two reads and one write of the logits, whatever a candidate 
 write. Medians of rounds in which all candidates take turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -9,8 +9,6 @@ where time or memory ends. A case whose line is there already is left out; one t
 `tools/site/gpu.py` makes docs/gpu.json and docs/gpu.md of the lines.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import importlib

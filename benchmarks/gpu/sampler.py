@@ -6,8 +6,6 @@ those begun within three seconds, after two whole runs: in its first, `generate`
 length loads kernels of its own. Memory is the most that the allocator reserved, without the weights.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import statistics

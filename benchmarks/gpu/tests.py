@@ -4,8 +4,6 @@ Each case gives the largest relative errors |out - reference| / |reference| (Fro
 tolerance. Models are random or the tiny one of the package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Whole runs of the embedded engine: that the quickstart learns, that a run repeats itself, a step beside TRL's."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

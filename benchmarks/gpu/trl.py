@@ -1,7 +1,5 @@
 """TRL's trainer with our loss: a micro-batch with the loss in the model's head beside TRL's own pass; whole steps."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import gc

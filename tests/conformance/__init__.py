@@ -4,8 +4,6 @@ The reference is this package's objective, which is tested against an independen
 module of a host calls its functions as its trainer does, and lists what is compared.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """prime-rl's own loss: `compute_loss` of its trainer with one of its loss functions, sample by sample."""
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 from typing import Any
 
 import torch

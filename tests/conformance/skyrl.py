@@ -1,8 +1,6 @@
 """SkyRL's own loss: its trainer's division of the advantages of a mini-batch, then its registered policy loss."""
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -5,8 +5,6 @@ reference implementation are differences of meaning, not of rounding.
 """
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager

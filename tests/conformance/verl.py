@@ -1,8 +1,6 @@
 """verl's own loss: `ppo_loss` of its workers with a registered policy loss, on nested rows, as its engines call it."""
 
 # pyright: reportMissingImports=false
-from __future__ import annotations
-
 from typing import Any
 
 import torch

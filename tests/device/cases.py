@@ -1,7 +1,5 @@
 """All objectives and one training run on the stand-in for a GPU. Run by `test_stand_in`, in a process of its own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

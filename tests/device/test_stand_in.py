@@ -1,7 +1,5 @@
 """Runs `cases.py` on a stand-in for a GPU, in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

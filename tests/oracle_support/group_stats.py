@@ -1,7 +1,5 @@
 """What methods compare inside a group, from one full forward pass per response and sums over pairs, in float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The library and the oracles, run on the same `Sample`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection
 from dataclasses import dataclass

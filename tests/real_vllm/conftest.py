@@ -3,8 +3,6 @@
 Elsewhere nothing here is collected, and the end of the run says so.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 from pathlib import Path

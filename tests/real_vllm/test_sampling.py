@@ -1,7 +1,5 @@
 """What a real vLLM samples with our processor, held against a plain forward pass and HAPO's formula in NumPy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TRL trains on what a real vLLM samples: in its own process with weight updates, and from a server without."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -1,7 +1,5 @@
 """verl's main program with vLLM as its rollout server: local Ray, one FSDP2 worker, weights through shared memory."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 Samples are drawn one request at a time, so that rounding does not depend on when requests come.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import threading

@@ -1,7 +1,5 @@
 """What the tests of the vLLM adapter share: heats, logits, the formula in NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any

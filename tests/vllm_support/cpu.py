@@ -5,8 +5,6 @@ linear layers drop their weights once they are packed, so that new weights find 
 a plug-in that vLLM loads in every process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import os

@@ -7,8 +7,6 @@ the numbers of the first, requests with those of other steps, and requests witho
 fewer seats than there are requests. Makes OUT/NAME.json for each model's directory NAME.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

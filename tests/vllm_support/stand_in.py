@@ -4,8 +4,6 @@
 """
 
 # ruff: noqa: B027
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum, auto

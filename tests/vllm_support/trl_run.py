@@ -6,8 +6,6 @@ Without a URL TRL makes its vLLM itself; with one, TRL talks to the server there
 a CPU (TRL: NCCL only), so its run moves none. Makes OUT/colocate.json or OUT/server.json, and run directories.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

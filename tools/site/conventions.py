@@ -1,7 +1,5 @@
 r"""What the verifier `math` counts as the same answer, one line per question; docs/tasks.md shows these lines."""
 
-from __future__ import annotations
-
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     (
         "which answer",

@@ -7,8 +7,6 @@
 Sections of frameworks that are not here stay as they are.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

@@ -6,8 +6,6 @@ python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Docstrings are plain text with doctests; the site's reference reads Markdown. An extension of Griffe."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Pieces of the pictures that the site's tools draw."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -3,8 +3,6 @@
 The pushes of a grid over all facts are computed ahead. Of a fact that a method does not depend on, one value is kept.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

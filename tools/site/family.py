@@ -1,7 +1,5 @@
 """The page of the whole family: what each method changes relative to GRPO, and how hard it pushes a token."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping

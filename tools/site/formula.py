@@ -1,7 +1,5 @@
 """The formulas of the pages of methods, plain text in their source, set with italics, subscripts and superscripts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The gallery of methods: one card each, found by what it changes, what it needs, where it was read, where it runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections import Counter

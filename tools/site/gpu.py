@@ -5,8 +5,6 @@ python tools/site/gpu.py                     write docs/gpu.md
 python tools/site/gpu.py --check             exit 1 if docs/gpu.md is not what docs/gpu.json says
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence

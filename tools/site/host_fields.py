@@ -1,8 +1,6 @@
 """The tables of docs/trl.md and docs/verl.md that say what becomes of a host's settings, and docs/engines.md's of what
 runs where."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

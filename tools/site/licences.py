@@ -5,8 +5,6 @@
 Metadata is what a package says of itself; where it says nothing the table says so.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, metadata

@@ -1,7 +1,5 @@
 """The pages that the site shows in frames, drawn from the numbers that the repository keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -5,8 +5,6 @@ python tools/site/notebooks.py
 No Jupyter is needed: a cell shows what it prints and its last expression.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

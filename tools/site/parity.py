@@ -8,8 +8,6 @@
 It takes an environment with TRL and verl, as `make test-engines` sets it up.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

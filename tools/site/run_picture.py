@@ -3,8 +3,6 @@
 python tools/site/run_picture.py RUN docs/quickstart.png
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/tasks.md: every task with its options, and where answers are looked for."""
 
-from __future__ import annotations
-
 import inspect
 
 from conventions import CONVENTIONS

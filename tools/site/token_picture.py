@@ -1,7 +1,5 @@
 """docs/tokens.svg: how several methods push each token of a right and of a wrong response of docs/rollouts.jsonl."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path

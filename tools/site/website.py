@@ -6,8 +6,6 @@ on_page_markdown  links to such files lead to their pages; the gallery stands on
                   on that of the family
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

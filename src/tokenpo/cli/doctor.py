@@ -1,7 +1,5 @@
 """`tokenpo doctor`: what is installed, what each extra lacks, and which device trains."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """`tokenpo import`, `export` and `push`: models come from GGUF files, and go to them or to a hub."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from pathlib import Path

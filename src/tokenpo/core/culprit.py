@@ -1,7 +1,5 @@
 """Finds the part that makes a loss or gradient non-finite."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Declarations of an objective's inputs, and the checks of tensors against them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ A method is any object with `needs`, `prepare(rollouts)` and `loss(batch, totals
 its loss reads the current policy over the whole step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

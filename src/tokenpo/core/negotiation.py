@@ -1,7 +1,5 @@
 """Checks whether an engine has the inputs that an objective needs, and whether its schedule of updates suits it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 

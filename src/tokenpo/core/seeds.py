@@ -1,7 +1,5 @@
 """Seeds keyed by purpose and index, so that a resumed run has no generator state to restore."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

@@ -4,8 +4,6 @@ A rollout batch may hold a trajectory in several rows (`Rollouts.trajectory`): a
 Objectives see one row for each, whatever they compute, so that no part knows of trajectories.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import torch

@@ -5,8 +5,6 @@ tokens, half of them right, on which the policy has not moved. Their entropies h
 mean `MEAN_ENTROPY`, and each token's log-probability is −H: most tokens are nearly certain, a few are not.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

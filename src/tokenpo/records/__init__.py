@@ -4,8 +4,6 @@
 docs/report.md, docs/metrics.md and docs/rollouts.md describe the files.
 """
 
-from __future__ import annotations
-
 from .log import RunLog
 from .response import Response, responses
 from .rollouts import Recording, drop_after, read, step_file, write_lines

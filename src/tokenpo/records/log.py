@@ -1,7 +1,5 @@
 """Writes a run directory in one format for every engine, and warns if the run learns nothing."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The metrics of a run: their names, those that every engine computes alike, and a reader that thins long curves."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One recorded response: read and checked from a file's line, or made from a batch of tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

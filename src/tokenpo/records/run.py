@@ -1,7 +1,5 @@
 """Reads a run directory: whole lines are read, broken ones are counted and named, never repaired."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Traces: the texts of single tokens and the terms of their losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

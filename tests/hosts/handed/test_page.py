@@ -1,7 +1,5 @@
 """The adapters that docs/other_hosts.md shows, called as NeMo-RL's trainer and slime's call a loss."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small recipe for a server in this process, and the server over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import functools

@@ -1,7 +1,5 @@
 """A server that answers nonsense, too late or not at all: one sentence, and a run that goes on as it would have."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

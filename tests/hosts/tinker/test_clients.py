@@ -1,7 +1,5 @@
 """The installed client over HTTP, from the probe to a resumed run; `make test-tinker-clients` takes several of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

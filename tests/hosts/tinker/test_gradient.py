@@ -1,7 +1,5 @@
 """The probe finds the loss that takes a gradient to the weights, and updates by it are the embedded engine's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tinker import Datum, TensorData

@@ -3,8 +3,6 @@
 A reward that any model learns, for responses that end early, so that it rises only where `stop` is kept.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Updates on a server are those of the embedded engine: same rollouts, same numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

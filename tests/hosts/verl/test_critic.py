@@ -1,7 +1,5 @@
 """verl's critic is fitted to the method's returns, and its own loss on them is `Objective.value_loss`."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """algorithm.tokenpo and verl's own settings: what is set for an objective, what is refused and with which remedy."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The frame of every page, and tables: the same in a terminal and on a page; no text of either becomes markup."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

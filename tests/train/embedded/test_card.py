@@ -1,7 +1,5 @@
 """The model card of a run says what its files say."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A teacher in a run: its log-probabilities are its own, in its own context, and whoever can't teach is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Model directories: found by the names that users give, and refused in one sentence for the usual mistakes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

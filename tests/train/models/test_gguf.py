@@ -1,7 +1,5 @@
 """GGUF files written here become model directories with the file's weights and tokenizer, and models such files."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fingerprints: the push of a method on a token as a function of each property, and the distance of two of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Set

@@ -4,8 +4,6 @@ Blue is the push on the token in a right response, orange in a wrong one; the br
 the method that it is compared with. A panel is left out if its lines are flat for both methods.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

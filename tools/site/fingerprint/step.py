@@ -9,8 +9,6 @@ GRPO's push at ratio 1, default length and a half-right group is about its advan
 of a step with this number of responses and `LENGTH` tokens on average; `LENGTH` is also Dr. GRPO's constant.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

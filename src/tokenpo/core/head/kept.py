@@ -6,8 +6,6 @@ later policy is normalised over the recorded tokens, not over those that it woul
 Axes: M rows, K kept tokens at most, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

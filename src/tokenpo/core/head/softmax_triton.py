@@ -4,8 +4,6 @@ torch makes nine passes over the logits (`softmax.sums`). The first pass here ke
 sums to each higher one. The module can only be imported if Triton is installed. Axes: M rows, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]

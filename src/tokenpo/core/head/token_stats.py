@@ -6,8 +6,6 @@ skips rows whose incoming gradient is exactly zero (clipped tokens, or tokens wi
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Values whose gradients are already known, so that autograd need not derive them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

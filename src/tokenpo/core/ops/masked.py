@@ -1,7 +1,5 @@
 """Sums, means, whitening and nearest-rank quantiles over the true entries of a mask, and rows without padding."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

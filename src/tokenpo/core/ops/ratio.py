@@ -3,8 +3,6 @@
 Log-ratios are bounded to ±20, so that ratios stay finite (e^20 ≈ 5·10^8).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ A `RolloutCorrection` weights by ρ; a `Rejection` drops tokens or responses tha
 any method. `methods.extensions` offers them under the names that other frameworks use.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Credit: rewards of a group, with bonuses on them, become advantages; also rewards of continuations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Critics: rewards at tokens, advantages from a learnt value, and the critic's loss."""
 
-from __future__ import annotations
-
 import math
 
 import torch

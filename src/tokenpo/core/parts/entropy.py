@@ -4,8 +4,6 @@
 policy (phase one) or of the current policy (over a whole optimiser step).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple

@@ -4,8 +4,6 @@ Penalties are divergences from another policy or entropy bonuses. The denominato
 any split of a step adds up.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from torch import Tensor

@@ -4,8 +4,6 @@ A part is a frozen dataclass. It declares the inputs that it reads and the range
 base class documents arguments and result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

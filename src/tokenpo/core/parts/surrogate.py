@@ -1,7 +1,5 @@
 """Surrogates: an importance ratio, per token or per response, inside a trust region."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ x_it = log q(y_it) − log p(y_it), with q the teacher and p the student. Over t
 with the current policy in every update and is differentiated.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ weights; with `importance_sampling` they divide by the length, which advantages 
 A server that divides a step's gradient by its number of sequences gets the gradient times that number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 

@@ -4,8 +4,6 @@ A forward pass on the server gives the log-probabilities of an update's sequence
 checked here, and a backward pass takes it to the weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 

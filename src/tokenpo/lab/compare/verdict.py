@@ -6,8 +6,6 @@ References: Fisher (1935) for the test, Phipson & Smyth (2010) for its p from ra
 one-sided tests, Holm (1979) for the correction, Hesterberg (2015) for the widened percentiles.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A directory gets weights, config, tokenizer, chat template, generation settings 
 of the file, dequantised; nothing is downloaded and no code of the file is run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The model card of a run, which hubs show: what was trained, by which method, on which data, and how it went."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

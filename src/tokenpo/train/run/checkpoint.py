@@ -9,8 +9,6 @@ Nothing is pickled. Sampler and shuffling are keyed by (seed, position), so ther
 directory is written under a temporary name, flushed to disk and renamed; checksums detect damaged ones.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -10,8 +10,6 @@ changes.jsonl                                            settings that a resumed
 trackers.json                                            the last step sent to each live tracker, if there is one
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Accuracy on held-out problems: greedy with a Wilson interval, and the mean over k samples; rewards if graded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The run of a recipe: begins or resumes it, makes its steps, and leaves a model."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A rollout batch: sample responses to problems, score them, choose groups, and give an objective its inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

@@ -6,8 +6,6 @@ a token belong to none. If the head is plain, at most one chunk of logits is ali
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

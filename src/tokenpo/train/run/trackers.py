@@ -4,8 +4,6 @@ They get the lines of metrics.jsonl, which is the record. So a tracker that fail
 run goes on. A resumed run continues the same tracker run and first sends the missing lines.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

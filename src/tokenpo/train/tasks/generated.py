@@ -19,8 +19,6 @@ an expression; it is no token of the response:
 A call is right if it does at least one operation from where the last one ended; it earns `call_reward`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

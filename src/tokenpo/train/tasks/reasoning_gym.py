@@ -4,8 +4,6 @@ A hash of a problem's content, not its wording, decides its split. The library's
 (seed, split, position) has its own hash as its seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

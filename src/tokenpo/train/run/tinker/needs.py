@@ -1,7 +1,5 @@
 """Refusals of recipes that a server cannot train; `tinker` is not imported."""
 
-from __future__ import annotations
-
 from ....base.errors import Unsupported
 from ....core.head.kept import Cut
 from ....core.objective import Objective
