@@ -12,7 +12,8 @@ import torch
 import tokenpo
 from tokenpo.core.head.token_stats import stats_from_logits
 
-PAGE = (Path(__file__).parents[1] / "docs" / "own_loop.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).parents[1] / "docs"
+PAGE = (PAGES / "own_loop.md").read_text(encoding="utf-8")
 N, T, V, GROUP = 32, 6, 10, 8
 
 
@@ -66,3 +67,23 @@ def test_it_learns_and_resumes(train: Callable[..., dict[str, Any]], name: str) 
     for _ in range(2):
         train(objective, forgetful.sample, forgetful.policy, forgetful.optimizer, 10)
     assert not torch.equal(forgetful.logits, whole.logits)
+
+
+@pytest.mark.parametrize("sizes", [[3], [1, 2]])
+def test_demonstrations_have_their_own_denominator(sizes: list[int]) -> None:
+    """The step of docs/any_method.md on a table of log-probabilities, however its rows are cut."""
+    page = PAGES / "any_method.md"
+    (code,) = re.findall(r"```python\n(def step\(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    world, shown = World(), torch.tensor([[-0.2, -1.0], [-3.0, -0.5], [-0.1, -0.7]], requires_grad=True)
+    mask, mu = torch.tensor([[True, True], [True, False], [True, True]]), 0.25
+    optimizer = torch.optim.SGD([world.logits, shown], lr=1.0)
+    update = next(tokenpo.Learner(tokenpo.method("dapo"), length=T).begin(world.sample()).updates())
+    (alone,) = torch.autograd.grad(update.evaluate(world.policy(update.rows), update.rows)[1].value, world.logits)
+    before = world.logits.detach().clone(), shown.detach().clone()
+    cuts = [(lambda x=x: x, part) for x, part in zip(shown.split(sizes), mask.split(sizes), strict=True)]
+    names["step"](update, world.policy, cuts, optimizer, mu=mu)
+    p = before[1].exp()
+    torch.testing.assert_close(before[0] - world.logits.detach(), (1 - mu) * alone)
+    torch.testing.assert_close(before[1] - shown.detach(), torch.where(mask, -mu * p * (1 - p) / 5, 0.0))
