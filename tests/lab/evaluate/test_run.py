@@ -101,6 +101,20 @@ def test_an_interrupted_evaluation_goes_on_without_sampling_again(lm, tmp_path, 
         assert task.scored == scored
 
 
+def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
+    class Second(Flaky):
+        asked = 0
+
+        def problems(self, split, start, count):
+            self.asked += 1
+            if self.asked == 2:
+                with pytest.raises(TokenPOError, match="is being written by another evaluation: wait"):
+                    drawn(lm, tmp_path / "out")
+            return super().problems(split, start, count)
+
+    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
+
+
 def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     out = tmp_path / "out"
     config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}

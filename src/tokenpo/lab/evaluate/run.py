@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import explained, is_fresh, making, numbered, read_text, write_whole
+from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.head.kept import Cut
@@ -140,6 +140,10 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
             count = min(options.at_once, plan.count - first)
             batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
             if lines is None:  # only now, so that an error in sampling leaves no files
+                busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"
+                stack.enter_context(locked(lock_file(directory), busy))
+                if _cut_to_batches(directory / SAMPLES, plan) != start:  # it wrote in between
+                    raise TokenPOError(busy)
                 prepare(directory, config)
                 lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
             lengths = batch.mask.sum(1).tolist()
