@@ -106,6 +106,7 @@ def described(name: str) -> dict[str, Any]:
 
 def _row(method: dict[str, Any]) -> tuple[str, str, str]:
     number = method["paper"].removeprefix("arXiv:").partition(" ")[0].rstrip(";")
+    number = number.split("/")[2] if "://" in number else number  # of a page the host
     words = method["changes"] + (f" [{', '.join(method['needs'])}]" if method["needs"] else "")
     if method["provenance"] not in ("paper", "code"):  # the formula itself was not read
         words += f" ({method['provenance']})"
