@@ -60,9 +60,9 @@ def tr_grpo(
     place the weight inside minimum and clip (its eq. 9) and inside the divergence, which is therefore not 0 for
     identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more
     (ablation).
-    Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no
-    gradient at ratio 1; hosts warn of it. On a real model's sums its samples stayed below DAPO's with each of five
-    seeds, the default's did not (docs/results.md).
+    Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no gradient at
+    ratio 1; hosts warn of it. On a real model's sums, with one seed, it did not learn in 12 batches and the default did
+    (docs/log.md).
     Reductions: lower = upper = 1 is GRPO.
     """
     weight = ProbabilityWeight(Sigmoid(alpha, tau, mu, lower, upper, shape == "outside"), weight_prob == "old")
