@@ -139,7 +139,8 @@ TRL: tuple[Row, ...] = (
     ),
     *_theirs(
         "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
-        "what is sampled from; [what changes a probability](#what-is-refused) is refused where ratios to vLLM's "
+        "what is sampled from, unless [`kept_tokens`](#top-p-top-k-and-min-p) is set; "
+        "[what changes a probability](#what-is-refused) is refused where ratios to vLLM's "
         "log-probabilities are read, with an adaptive temperature, and in the model's own `generation_config.json`; "
         "`generation_kwargs` that contradict a setting always",
         "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "

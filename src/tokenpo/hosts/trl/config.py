@@ -41,6 +41,9 @@ class TokenPOConfig(Theirs):
         "Compute the loss together with the model's head, where its logits are nothing but the head's product; False "
         "never does, None only on a CPU.",
     )
+    kept_tokens: bool = setting(
+        False, "Take probabilities over the tokens that top_p, top_k and min_p keep, in transformers' own generation."
+    )
     ratio_tolerance: float | None = setting(
         None,
         "How far the log-probabilities of two passes over the same tokens may lie apart before the first update, nats, "

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 # Key of TRL's inputs for the row numbers in the rollout batch.
 ROW = "tokenpo_row"
+# Key for the tokens that the sampler kept [M, T, K] (`Rollouts.kept_ids`); absent if it kept all, or is not known.
+KEPT = "tokenpo_kept"
 
 # Devices on which the loss is computed inside the head by default, fixed so that runs of one seed are the same.
 IN_HEAD_BY_DEFAULT = frozenset({"cpu"})
@@ -63,7 +65,7 @@ class Forward:
             inputs: TRL's, with a multimodal model's own.
             rows: rows per pass; None scores all at once.
         """
-        if not self.drift and not self.in_head:
+        if not self.drift and not self.in_head and KEPT not in inputs:
             return self.by_trl(model, inputs, rows)[0]
         if "pixel_values" in inputs:
             raise Unsupported(
@@ -74,7 +76,7 @@ class Forward:
         pieces = []
         for start in range(0, count, rows or count):
             at = slice(start, start + (rows or count))
-            pieces.append(score(model, {name: inputs[name][at] for name in _TEXT}))
+            pieces.append(score(model, {name: inputs[name][at] for name in (*_TEXT, KEPT) if name in inputs}))
         logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 
@@ -97,10 +99,11 @@ class Forward:
     def _by_head(self, model: Any, part: Mapping[str, Tensor]) -> list[Tensor | None]:
         """The first three of `TokenStats` [M, T], zero where the completion has ended."""
         mask, ids = part["completion_mask"].bool(), part["completion_ids"]
+        kept = part[KEPT][mask] if KEPT in part else None
 
         def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
             inputs = hidden[mask], head.weight, ids[mask], self.trainer.temperature
-            return token_stats(*inputs, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad)
+            return token_stats(*inputs, bias=head.bias, drift=self.drift, entropy_grad=self.entropy_grad, kept=kept)
 
         stats = head_work(self.trainer, model, part, work)
         return [None if x is None else unpacked(x, mask) for x in stats[:3]]
@@ -117,6 +120,7 @@ class Forward:
             self.trainer.temperature,
             drift=self.drift,
             entropy_grad=self.entropy_grad,
+            kept=part[KEPT].flatten(0, 1) if KEPT in part else None,
         )
         return [None if x is None else x.view(-1, length) for x in stats[:3]]
 

@@ -27,7 +27,7 @@ from ...core.types import OPTIONAL, TAUGHT
 from ...methods import build_method, extended
 from ...methods.extensions import Preset
 from ...methods.responses import SoftWeight
-from .settings import CORRECTIONS, contradicted, named
+from .settings import CORRECTIONS, contradicted, cut_of, named
 from .updates import Cycle
 
 ENGINE = "TRL"
@@ -224,6 +224,26 @@ def _sampled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Itera
         )
 
 
+def _kept(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
+    """Settings under which the kept tokens are not known, or a number that is read is not over them."""
+    if not args.kept_tokens:
+        return
+    whole = sorted(objective.needs & {"ref_logprob", *TAUGHT})
+    cuts = [setting for setting, _ in contradicted(args) if setting.split(" ")[0] not in ("top_p", "top_k", "min_p")]
+    for why, applies in {
+        "vLLM 0.31 does not return them: set use_vllm=False": args.use_vllm,
+        "a rollout_func, tool or environment samples out of sight: leave it out": any(map(bound.get, OWN)),
+        "continuous batching samples out of sight: leave it out": args.use_transformers_continuous_batching,
+        "dynamic_sampling joins draws that kept other numbers of them: leave it False": args.dynamic_sampling,
+        f"{''.join(cuts[:1])} changes what is sampled, too: leave it out": cuts,
+        f"{objective.name} reads {''.join(whole[:1])}, which TRL takes over the whole vocabulary: leave it out": whole,
+        f"{objective.name} adapts the temperature: take another method": objective.temperature is not None,
+        cut_of(args).fault: cut_of(args).fault,
+    }.items():
+        if applies:
+            yield f"TokenPOConfig.kept_tokens needs the tokens that top_p, top_k and min_p keep, and {why}"
+
+
 def _scheduled(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{objective.name}: {fault}" for fault in Cycle.of(args, objective).faults())
 
@@ -233,5 +253,6 @@ CHECKS: tuple[Callable[[Any, Objective, Mapping[str, Any]], Iterator[str]], ...]
     _inputs,
     _idle,
     _sampled,
+    _kept,
     _scheduled,
 )

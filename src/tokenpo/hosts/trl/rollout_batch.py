@@ -17,7 +17,7 @@ from ...core.ops import turns
 from ...core.ops.group import mixed_groups, refill
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
-from .forward import Forward
+from .forward import KEPT, Forward
 
 # Prefix of TRL's output among the rows of a draw.
 OUT = "out_"
@@ -88,6 +88,7 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
         "old_entropy": old.need("entropy").float(),
         "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
         "token_ids": ids,
+        **({"kept_ids": output[KEPT]} if KEPT in output else {}),
         "turn": turns.numbered(mask),
         "length": length,
         "truncated": ~torch.isin(last, ends),
@@ -154,8 +155,9 @@ def _gathered(accelerator: Any, local: Mapping[str, Tensor]) -> dict[str, Tensor
     rows = {}
     for name, x in local.items():
         sent = x.to(torch.uint8) if x.dtype == torch.bool else x  # not every backend gathers booleans
-        if x.dim() == 2:
-            sent = accelerator.pad_across_processes(sent, dim=1, pad_first="prompt_" in name)
+        for dim in range(1, x.dim()):
+            fill = -1 if name == "kept_ids" else 0
+            sent = accelerator.pad_across_processes(sent, dim=dim, pad_index=fill, pad_first="prompt_" in name)
         rows[name] = accelerator.gather(sent.contiguous()).to(x.dtype)
     return rows
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.head.kept import Cut
+
 _LOSS = "is a setting of TRL's own loss, which the method replaces"
 
 
@@ -134,6 +136,11 @@ def contradicted(args: Any, *, cuts: bool = True) -> Iterator[tuple[str, str]]:
     for name, value in (args.generation_kwargs or {}).items():
         if not _neutral(name, value) and name not in _HARMLESS | {*OVERRIDING} and (cuts or name not in _CUTS):
             yield f"generation_kwargs[{name!r}] = {value!r}", "leave it out"
+
+
+def cut_of(args: Any) -> Cut:
+    """The tokens that TRL's settings let a sampler choose."""
+    return Cut(args.top_p, max(args.top_k, 0), args.min_p or 0.0)
 
 
 def unasked(theirs: Any, asked: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 TRL's own vLLM engine is created with ours, a server must be started with it; requests carry the objective's memory.
 """
 
+import copy
 import functools
 import logging
 from collections.abc import Iterator, Mapping
@@ -12,17 +13,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from ...base.errors import Unsupported, present
+from ...base.errors import Unsupported, present, refuse
+from ...core.head.kept import Cut, keep_only_, trimmed
 from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.objective import Objective
 from ...core.on_policy import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.request_temperature import PROCESSOR, TemperatureRule, extra_args
 from . import moved
 from .config import TokenPOConfig
-from .forward import replaced
-from .settings import contradicted
+from .forward import KEPT, replaced
+from .settings import contradicted, cut_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,10 @@ class Temperature:
     def of(self, entropy: Tensor) -> Tensor:
         """[M, T] temperature of each token, from the entropy [M, T] (nats) of its logits at the base temperature."""
         return torch.full_like(entropy, self.base) if self.rule is None else self.rule(entropy, self.base)
+
+    def kept(self, output: Mapping[str, Any]) -> dict[str, Tensor]:
+        """What to add to TRL's output: the tokens that the sampler kept, if they are recorded."""
+        return {}
 
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
         """Compares vLLM's log-probabilities of a run's first draw with the trainer's; later the two drift apart slowly.
@@ -78,6 +85,49 @@ class RuleProcessor(LogitsProcessor):
         self.called = True
         temperature = self.rule(entropy_of(softmax_parts(scores, 1.0 / self.base)), self.base)
         return scores * (self.base / temperature.to(scores.dtype))[:, None]
+
+
+class CutProcessor(LogitsProcessor):
+    """Leaves the tokens that a cut keeps at the base temperature, and records them for every step."""
+
+    def __init__(self, cut: Cut, base: float) -> None:
+        self.cut, self.base = cut, base
+        self.steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ids, kept = self.cut.of(softmax_parts(scores, 1.0 / self.base).p)
+        self.steps.append(trimmed(ids.int().masked_fill(~kept, -1)))
+        return keep_only_(scores.clone(), self.steps[-1])
+
+
+class Kept(Temperature):
+    """Top-p, top-k and min-p, applied by a logits processor of ours in place of transformers' own."""
+
+    @functools.cached_property
+    def processor(self) -> CutProcessor:
+        return CutProcessor(cut_of(self.trainer.args), self.base)
+
+    def sampling(self) -> AbstractContextManager[None]:
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
+        refuse([text] if (text := self.processor.cut.too_many(model.get_output_embeddings().weight.shape[0])) else [])
+        original = model.generate
+
+        def generate(*args: Any, generation_config: Any, logits_processor: Any = None, **named: Any) -> Any:
+            whole = copy.deepcopy(generation_config)
+            whole.update(top_p=1.0, top_k=0, min_p=0.0)
+            processors = LogitsProcessorList([*(logits_processor or ()), self.processor])
+            return original(*args, generation_config=whole, logits_processor=processors, **named)
+
+        return replaced(model, "generate", generate)
+
+    def kept(self, output: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The kept tokens of the completions [M, T, K], -1 last."""
+        steps, (count, width) = self.processor.steps, output["completion_ids"].shape
+        if len(steps) < width or any(len(x) != count for x in steps):
+            raise moved("transformers' generation was not asked once, with our logits processor, for all rows")
+        widest = max(x.shape[1] for x in steps)
+        table = torch.stack([pad(x, (0, widest - x.shape[1]), value=-1) for x in steps[:width]], 1)
+        return {KEPT: table.masked_fill(output["completion_mask"][..., None] == 0, -1)}
 
 
 class Generated(Temperature):
@@ -129,6 +179,8 @@ def of_draw(trainer: Any) -> Temperature:
     """The method's rule if it has one and the trainer trains; evaluations are drawn at the base temperature."""
     base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
+    if trainer.args.kept_tokens:
+        return Kept(trainer, base)
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
     if adaptive is None or not trainer.model.training or (trainer.use_vllm and not state[adaptive]):
         return Temperature(trainer, base)

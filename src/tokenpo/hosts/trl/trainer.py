@@ -157,6 +157,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         # Truncated responses must stay until they are compared with their group; `_credited` masks them afterwards.
         with temperature.sampling(), replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
+        output |= temperature.kept(output)
         count, rank = len(output["completion_ids"]), self.accelerator.process_index
         rewards, prompts = present(self._rewarded, "the rewards of a draw")
         unscored = rewards[rank * count : (rank + 1) * count].isnan().all(1)
