@@ -46,7 +46,16 @@ def test_ratios_are_over_what_transformers_keeps(fused: bool, model_dir: Path, t
     settings = {"num_iterations": 2, "fused_objective": fused, "temperature": HEAT, "kept_tokens": True, **CUT}
     trainer = Watched(str(model_dir), even, config(tmp_path, **settings), train_dataset=prompts(), method="dr_grpo")
     assert trainer.forward_passes.in_head is fused
+    generate, asked = trainer.model.generate, []
+
+    def watched(*given: Any, generation_config: Any, **named: Any) -> Any:
+        asked.append([getattr(generation_config, name) for name in CUT])
+        return generate(*given, generation_config=generation_config, **named)
+
+    trainer.model.generate = watched
     trainer.train()
+    assert asked and all(x == [1.0, 0, 0.0] for x in asked)  # transformers must not cut what is left again
+    assert trainer.generation_config.top_p == CUT["top_p"]
     batch, logits = trainer.first
     mask, kept, ids = (batch.rows[name] for name in ("mask", "kept_ids", "token_ids"))
     flat = logits.flatten(0, 1)

@@ -7,11 +7,12 @@ import torch
 
 from run_views import lines, numbers
 from tokenpo.base.errors import TokenPOError
+from tokenpo.core.head.kept import Cut
 from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.run.embedded import train
-from tokenpo.train.run.rollout import draw, gather, mixed_groups, without_eos
+from tokenpo.train.run.rollout import _joined, draw, gather, mixed_groups, without_eos
 from tokenpo.train.run.step import View
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
@@ -206,3 +207,19 @@ def test_the_baseline_is_the_reward_of_a_greedy_response(begin) -> None:
         rewards.append(float((drawn.token_ids * drawn.mask).sum() % 2 == 0))
     assert seen.rollouts.extra["baseline"].tolist() == [rewards[group] for group in seen.rollouts.group.tolist()]
     assert seen.continued == tokens
+
+
+def test_groups_of_several_draws_keep_their_own_sets(begin) -> None:
+    """Of other widths and lengths; -1 fills both up."""
+    engine, _, _ = begin(rollout={"prompts": 1, "group_size": 2})
+
+    def draws(start: int, count: int):
+        sampling = Sampling(6 if start == 1 else 3, 1.0, 5, Cut(top_k=2 if start == 1 else 4))
+        return draw(engine.lm, engine.task, "train", start, count, 2, sampling)
+
+    one, two = draws(0, 1), draws(1, 1)
+    joined = _joined([(one, 0), (two, 0)])
+    kept, (narrow, long) = joined.kept_ids, (two.kept_ids.shape[2], two.mask.shape[1])
+    assert kept.shape[1:] == (max(long, one.mask.shape[1]), max(4, narrow)) and narrow == 2
+    assert torch.equal(kept[:2, : one.mask.shape[1]], one.kept_ids) and (kept[:2, one.mask.shape[1] :] == -1).all()
+    assert torch.equal(kept[2:, :long, :2], two.kept_ids) and (kept[2:, :, 2:] == -1).all()
