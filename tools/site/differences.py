@@ -48,13 +48,22 @@ def section(host: str) -> str:
         ("method", "settings", "case", "its loss", "reference's", "difference", "why"),
         [(*_row(one), cell(one.why)) for one in found if not one.agrees],
     )
-    same = table(
-        ("method", "settings", "case", "its loss", "reference's", "difference"),
-        [_row(one) for one in found if one.agrees],
-    )
     count = sum(one.agrees for one in found)
-    folded = f"<details>\n<summary>The {count} cases that agree</summary>\n\n{same}\n\n</details>"
+    folded = f"<details>\n<summary>The {count} cases that agree</summary>\n\n{_agreeing(found)}\n\n</details>"
     return f"\n## {name}\n\n{verdict(name, found)}\n\n{apart}\n\n{folded}\n"
+
+
+def _agreeing(found: Sequence[Finding]) -> str:
+    """The methods that agree in some case, and the cases in which they don't."""
+    apart: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        apart.setdefault((one.method, one.settings), []).extend([] if one.agrees else [one.case])
+    rows = [
+        (cell(method), cell(settings), f"all but {', '.join(cases)}" if cases else "all")
+        for (method, settings), cases in apart.items()
+        if any(one.agrees for one in found if (one.method, one.settings) == (method, settings))
+    ]
+    return table(("method", "settings", "cases"), rows)
 
 
 def _row(one: Finding) -> tuple[str, ...]:
