@@ -278,11 +278,11 @@ def test_ha_dw_stays_finite_with_rewards_on_another_scale() -> None:
 
 # Their roles are those of the reward before shaping: by hand in test_laws.py, and topr's sign likewise. A small bonus
 # changes no label of real: by hand in its own file.
-BY_ROLE = {"gtpo", "grpo_s", "topr", "real"}
+BY_ROLE = {"gtpo", "grpo_s", "topr", "real", "ktae"}
 # The reward is in their gain before shaping: by hand in core/parts/test_credit.py.
 BY_GAIN = {"vineppo", "spo"}
 # They read no reward.
-TAUGHT = {"opd", "gkd", "sdpo"}
+TAUGHT = {"opd", "gkd", "sdpo", "iw_opd"}
 
 
 def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> tokenpo.Rollouts:

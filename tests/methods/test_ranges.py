@@ -214,7 +214,7 @@ def test_below_zero_are_only_numbers_whose_sign_is_a_choice() -> None:
     assert _accepting(-1.0) == {
         *(
             "clip_cov.cov_low gtpo.threshold grpo_s.threshold tr_grpo.tau tr_grpo.mu nthr.beta arm.alpha hmpo.shift "
-            "hmpo.threshold topr.threshold vapo.threshold sdpo.threshold"
+            "hmpo.threshold topr.threshold vapo.threshold sdpo.threshold holder.first holder.last ktae.threshold"
         ).split()
     }
     assert "thr.p" in _accepting(-0.5) - _accepting(-1.0)
@@ -228,7 +228,7 @@ def test_infinite_are_only_limits() -> None:
             "clip_cov.cov_high gmpo.low dppo_tv.threshold dppo_tv.cap dppo_kl.threshold dppo_kl.cap "
             "skywork_entropy.target aer.rho nthr.beta hmpo.cap dhpo.sequence_high opsm.delta m2po.budget "
             "m2po_rollout.threshold fipo.decay fipo.safety ppo.value_clip vapo.value_clip rto.bound rto.value_clip "
-            "opd.bound"
+            "opd.bound clip_b.mu flash_reinforce.delta gtpo_conflict.most"
         ).split()
     }
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}

@@ -24,6 +24,8 @@ from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, imp
 from tokenpo.train.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]
+# Options at which the method trains on responses of high entropy.
+LEARNS = {"gtpo_conflict": {"most": math.inf}}
 ROLLOUT = {"prompts": 4, "group_size": 4, "max_new_tokens": 6}
 
 
@@ -39,7 +41,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(begin, monk
     ordinary, chance, broken = Forward.passes, random.Random(0), {"logits": 0, "gradient": 0}
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
-        objective = tokenpo.method(name)
+        objective = tokenpo.method(name, **LEARNS.get(name, {}))
         plan: Any = SimpleNamespace(config=engine.config, objective=objective)
         engine = Local(plan, engine.lm, engine.task, engine.lm, Teacher(engine.lm, "3"))
         trainer = engine.trainer

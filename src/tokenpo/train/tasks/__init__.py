@@ -45,7 +45,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         if option not in known:
             raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
         # A builder checks options of more than one type itself.
-        annotation = str(known[option].annotation)
+        annotation = getattr(known[option].annotation, "__name__", str(known[option].annotation))
         expected = _CHECKED.get(annotation)
         if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
             raise TokenPOError(f"task {name!r}: option {option} = {value!r} must be of type {annotation}")
