@@ -68,7 +68,7 @@ rows = load_dataset("BytedTsinghua-SIA/DAPO-Math-17k", split="train").to_pandas(
 rows[~rows["prompt"].map(str).duplicated()].to_parquet("dapo_math.parquet")
 ```
 
-| rows | `[task.options]`, beside `path` |
+| rows | `[task.options]` in addition to `path` |
 | --- | --- |
 | GSM8K | `verifier = "math"`, `prompt_key = "question"`, `answer_key = "answer"`, `chat = true` |
 | DAPO-Math | `verifier = "math"`; prompts are chats, the reference is `reward_model.ground_truth` |
