@@ -71,7 +71,8 @@ def test_evaluations_and_vllms_first_batch_are_drawn_at_the_base_temperature() -
     def kind(use_vllm: bool, training: bool, numbers: dict[str, float]) -> type:
         learner = SimpleNamespace(memory={method.temperature: numbers})
         model = SimpleNamespace(training=training)
-        settings = {"temperature": 0.7, "policy_objective": method, "use_vllm": use_vllm}
+        args = SimpleNamespace(kept_tokens=False)
+        settings = {"temperature": 0.7, "policy_objective": method, "use_vllm": use_vllm, "args": args}
         return type(of_draw(SimpleNamespace(**settings, learner=learner, model=model)))
 
     known = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
