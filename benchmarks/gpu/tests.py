@@ -82,7 +82,9 @@ def objectives(dtype: torch.dtype, device: str) -> Numbers:
         inputs = trial.example(0).map(lambda x: x.to(dtype) if x.is_floating_point() else x)
         wanted = inputs.map(lambda x: x.double() if x.is_floating_point() else x).evaluate(objective)
         seen = inputs.map(lambda x: x.to(device)).evaluate(objective)
-        parts = {"loss": (seen.loss.value, wanted.loss.value), "gradient": (seen.gradient, wanted.gradient)}
+        # With its gradient, as a loss may cancel to nearly 0.
+        losses = [torch.cat([x.loss.value.detach().reshape(1), x.gradient.flatten()]) for x in (seen, wanted)]
+        parts = {"loss": tuple(losses), "gradient": (seen.gradient, wanted.gradient)}
         parts["entropy gradient"] = seen.entropy_gradient, wanted.entropy_gradient
         _note(worst, parts, TOLERANCE[dtype], name)
     return {**worst, "methods": float(len(METHODS))}
