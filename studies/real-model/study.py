@@ -17,6 +17,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -31,7 +32,8 @@ from tokenpo.train.run.directory import LOGS, OpenRun, new_directory
 from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.rollout import draw, facts
 from tokenpo.train.run.step import Run
-from tokenpo.train.tasks.generated import Sums
+from tokenpo.train.tasks.generated import Generated, Sums
+from tokenpo.train.tasks.types import Problem, Score
 
 RUNS = Path(__file__).with_name("runs.jsonl")
 LITERAL = {"weight_placement": "ratio", "kl_weighting": "inside"}
@@ -55,6 +57,7 @@ class Job:
 
     Args:
         reward: rewards of training: true, random, flipped or echo; accuracy always counts the right answers.
+        task: sums or sorting.
         more: also evaluates subtraction, sums of three digits and pass@8.
     """
 
@@ -65,10 +68,12 @@ class Job:
     settings: dict
     reward: str = "true"
     more: bool = False
+    task: str = "sums"
 
 
-def jobs(rate: float | None) -> list[Job]:
-    """All runs in order; `rate` is the one that the tuning seed chose, None before that."""
+def jobs() -> list[Job]:
+    """All runs in order, as far as they are known before the tuning seed has chosen a rate."""
+    rate = chosen()
     tuning = [Job(f"rate {x:g}", "dapo", TUNING, {}, {**SMALL, "train.lr": x}) for x in RATES]
     if rate is None:
         return tuning
@@ -111,6 +116,28 @@ class Differences(Sums):
         a, b = map(int, re.findall(r"\d+", problem.prompt[0]["content"]))
         asked = f"What is {a} - {b}? Give only the number."
         return dataclasses.replace(problem, prompt=[{"role": "user", "content": asked}], answer=str(a - b))
+
+
+class Sorting(Generated):
+    """Three different numbers of two digits to sort; the last three numbers of a response are its answer."""
+
+    about = "sorting"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def draw(self, split, position):
+        rng = random.Random(f"sorting/{self.seed}/{split}/{position}")
+        numbers = rng.sample(range(10, 100), 3)
+        while (sum(numbers) % 10 == 0) != (split == "test"):  # a tenth is held out
+            numbers = rng.sample(range(10, 100), 3)
+        text = f"Sort these numbers from smallest to largest: {', '.join(map(str, numbers))}."
+        asked = [{"role": "user", "content": f"{text} Give only the sorted numbers."}]
+        return Problem(prompt=asked, answer=", ".join(map(str, sorted(numbers))))
+
+    def judge(self, problem, completion):
+        answer = ", ".join(re.findall(r"\d+", completion)[-3:])
+        return Score(float(answer == problem.answer), answer == problem.answer, "", answer)
 
 
 class Paid:
@@ -173,6 +200,8 @@ def do(job: Job, place: Path, model: str) -> dict:
     config = load_config(find_recipe("smollm2"), method=job.method, overrides=overrides, out=str(place / "run"))
     plan = Plan(config)
     model = Local.open(plan)
+    if job.task == "sorting":
+        model.task = Sorting(job.seed)
     if job.reward != "true":
         model.task = Paid(model.task, job.reward, job.seed)
     progress = Progress(sizes=dict.fromkeys(LOGS, 0))
@@ -257,19 +286,22 @@ def chosen() -> float | None:
     return max(tried, key=lambda lr: sum(tried[lr]["curve"]["accuracy"]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(jobs: Callable[[], list[Job]], about: str | None) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("run", "plan"))
     parser.add_argument("--seconds", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--model", default="models/smollm2")
-    parser.add_argument("--first", default="", help="begin with the runs whose name matches")
+    parser.add_argument("--last", action="store_true", help="begin with the last run: for a second process")
     options = parser.parse_args()
     began, fork = time.monotonic(), multiprocessing.get_context("fork")
     while True:
         made = done()
         names = {x["name"] for x in made}
-        left = [job for job in jobs(chosen()) if job.name not in names]
-        left.sort(key=lambda job: not (options.first and re.match(options.first, job.name)))
+        left = [job for job in jobs() if job.name not in names]
+        if options.last:
+            left.reverse()
         if options.command == "plan":
             print("\n".join([f"done: {', '.join(sorted(names))}", *(f"left: {job.name}" for job in left)]))
             return
@@ -285,6 +317,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
-    main()
+    main(jobs, __doc__)
