@@ -1,7 +1,8 @@
 """`tokenpo import`, `export` and `push`: models come from GGUF files, and go to them or to a hub."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,21 +62,45 @@ def export(options: argparse.Namespace) -> int:
 
 def push(options: argparse.Namespace) -> int:
     need_engine()
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
     from ..train.models import locate
 
     if not (directory := Path(locate(options.model))).is_dir():
         raise TokenPOError(f"{directory} is not a directory: give that of a run, or of a model")
-    hub = HfApi()
-    try:
-        hub.create_repo(options.name, private=not options.public, exist_ok=True)
-        written = hub.upload_folder(repo_id=options.name, folder_path=directory, commit_message="Trained by tokenpo")
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise TokenPOError(f"can't upload to {options.name}: {error}; log in with `hf auth login`") from error
-    print(f"uploaded to {written}")
+    make_repository(options.name, options.public)
+    upload(directory, options.name)
     return 0
+
+
+def make_repository(name: str, public: bool = False) -> None:
+    """Makes a repository on the hub, unless it exists; TokenPOError without a login, a right or a connection."""
+    from huggingface_hub import HfApi
+
+    with _uploading(name):
+        HfApi().create_repo(name, private=not public, exist_ok=True)
+
+
+def upload(directory: Path, name: str) -> None:
+    """Uploads the files of a model to a repository that exists, and prints its address; raises as make_repository."""
+    from huggingface_hub import HfApi
+
+    with _uploading(name):
+        message = "Trained by tokenpo"
+        written = HfApi().upload_folder(repo_id=name, folder_path=directory, commit_message=message)
+    print(f"uploaded to {written}")
+
+
+@contextmanager
+def _uploading(name: str) -> Iterator[None]:
+    from httpx import HTTPError
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        yield
+    except (HTTPError, HFValidationError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise TokenPOError(
+            f"can't upload to {name}: {reason}; log in with `hf auth login`, or set HF_TOKEN, and check the name"
+        ) from error
 
 
 def _tell(about: Mapping[str, str], written: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..train.recipe.engines import EMBEDDED, TINKER, again
+from .models import make_repository, upload
 from .options import METHOD, RECIPE, add_command, need, need_engine
 from .streams import print_list
 
@@ -27,6 +28,7 @@ def add(commands: Any) -> None:
     parser.flag("--accept-changes", "resume with other settings; they are noted in changes.jsonl")
     parser.flag("--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
     parser.flag("--no-report", "write no report.html at the end")
+    parser.take("--push", "OWNER/NAME", "upload the model to this repository on the hub, made private if it is new")
 
     parser = add_command(commands, recipes, "list the recipes of the package, or print one with every setting")
     parser.take("recipe", "RECIPE", RECIPE, nargs="?")
@@ -45,13 +47,23 @@ def train(options: argparse.Namespace) -> int:
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     if options.probe and options.engine != TINKER:
         raise TokenPOError("--probe is of a Tinker server: add --engine tinker, or leave it out")
+    if options.push and options.engine != EMBEDDED:
+        raise TokenPOError("--push uploads the embedded engine's model: leave out --engine, or --push")
     need_engine(options.engine)
     sys.stdout.needed = False  # the run directory has everything  # pyright: ignore[reportAttributeAccessIssue]
     # The recipe is checked here, before transformers is loaded.
-    directory = _trained(options, _config(options))
+    config = _config(options)
+    if options.push:
+        make_repository(options.push)  # what the hub rejects, it rejects before the first step
+    directory = _trained(options, config)
     if directory is None:
         return 130
-    return 0 if options.no_report else _reported(directory)
+    if not options.no_report and (code := _reported(directory, config)):
+        return code
+    if options.push:
+        print(f"uploading; if that fails: tokenpo push {directory} {options.push}", flush=True)
+        upload(directory / "model", options.push)
+    return 0
 
 
 def _config(options: argparse.Namespace) -> Any:
@@ -121,9 +133,10 @@ def _estimate(evaluation: Mapping[str, Any], key: str, ends: str) -> str:
     return f"{evaluation[key]:.3f}{interval}"
 
 
-def _reported(directory: Path) -> int:
-    """Writes the report of a finished run; 130 if that was interrupted, after the command that writes it."""
+def _reported(directory: Path, config: Any) -> int:
+    """Writes the report of a finished run and sends it to the run's trackers; 130 if that was interrupted."""
     from ..base.terminal import all_as_ctrl_c
+    from ..train.run.trackers import send_report
 
     try:
         with all_as_ctrl_c():
@@ -135,6 +148,7 @@ def _reported(directory: Path) -> int:
         print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
         return 130
     print(f"report: {page}")
+    send_report(directory, config, page, print)
     return 0
 
 

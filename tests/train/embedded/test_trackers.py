@@ -15,7 +15,7 @@ from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.step import View
-from tokenpo.train.run.trackers import TRL, Trackers, tracker_name
+from tokenpo.train.run.trackers import TRL, Trackers, send_report, tracker_name
 
 
 class FakeRun:
@@ -25,6 +25,11 @@ class FakeRun:
         self.service, self.arguments = service, arguments
         self.lines: dict[int, dict[str, float]] = {}
         self.closed = False
+
+    def log_artifact(self, path: str, name: str, type: str) -> None:
+        if self.service.fails_at == "artifact":
+            raise ConnectionError("no route\nto host")
+        self.artifact = Path(path).read_text(), name, type
 
     def finish(self) -> None:
         self.closed = True
@@ -178,6 +183,24 @@ def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small,
     assert trackio.runs[0].closed
     wandb.fails_at = None
     assert train(settings, View()).finished
+
+
+def test_the_report_goes_to_the_runs_own_trackers(tmp_path, wandb, trackio):
+    settings, said = config("tensorboard", "wandb", "trackio"), []
+    Trackers(tmp_path, config("wandb", "trackio"), 0, pytest.fail).close()
+    (tmp_path / "report.html").write_text("page")
+    wandb.fails_at = "artifact"
+    send_report(tmp_path, settings, tmp_path / "report.html", said.append)
+    assert said == [
+        "warning: wandb did not take the report (ConnectionError: no route to host); it is "
+        + str(tmp_path / "report.html")
+    ]
+    wandb.fails_at = None
+    send_report(tmp_path, settings, tmp_path / "report.html", pytest.fail)
+    identity = wandb.runs[0].arguments["id"]
+    assert {run.arguments["id"] for run in wandb.runs} == {identity}
+    assert wandb.runs[-1].artifact == trackio.runs[-1].artifact == ("page", f"report-{identity}", "report")
+    assert wandb.runs[-1].closed and trackio.runs[-1].closed
 
 
 def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):

@@ -36,8 +36,8 @@ TRL = {
     "grad_norm": "grad_norm",
     "lr": "learning_rate",
 }
-# One open run of one tracker: (function that takes a step and its values by name, function that closes the run).
-Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
+# One open run of one tracker: functions that send a step and its values by name, close the run, and add a file.
+Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object], Callable[..., object] | None]
 
 
 def tracker_name(metric: str) -> str:
@@ -75,7 +75,7 @@ def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Track
             writer.add_scalar(name, value, step)
         writer.flush()
 
-    return send, writer.close
+    return send, writer.close, None
 
 
 def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
@@ -86,7 +86,7 @@ def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
     settings = config.model_dump(mode="json")
     project = config.output.project or "tokenpo"
     tracked = trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
-    return lambda step, values: tracked.log(dict(values), step=step), tracked.finish
+    return lambda step, values: tracked.log(dict(values), step=step), tracked.finish, tracked.log_artifact
 
 
 def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
@@ -100,7 +100,7 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
         settings=wandb.Settings(console="off"),  # else it captures the terminal of the live view
     )  # fmt: skip
     # Without commit, wandb shows a step only after the next one.
-    return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish
+    return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish, tracked.log_artifact
 
 
 # Tracker -> (the extra of this package that installs it, the function that opens it).
@@ -168,7 +168,7 @@ class Trackers:
             self._save()
 
     def close(self) -> None:
-        for name, (_, close) in self._open.items():
+        for name, (_, close, _) in self._open.items():
             try:
                 close()
             except Exception as error:
@@ -177,6 +177,19 @@ class Trackers:
 
     def _save(self) -> None:
         write_whole(self._file, json.dumps({"run": self.run, "sent": self._sent}) + "\n")
+
+
+def send_report(directory: Path, config: Config, page: Path, say: Callable[[str], None]) -> None:
+    """Adds the report of a finished run to its wandb and trackio runs, as an artifact; `say` gets what failed."""
+    run = json_object(directory / "trackers.json").get("run", "")
+    for name in [name for name in config.output.track if name != "tensorboard"]:
+        try:
+            _, close, keep = TRACKERS[name][1](directory, run, config, -1)
+            if keep is not None:
+                keep(str(page), name=f"report-{run}", type="report")
+            close()
+        except Exception as error:
+            say(f"warning: {name} did not take the report ({_words(error)}); it is {page}")
 
 
 def _words(error: Exception) -> str:
