@@ -190,7 +190,8 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
-    from tokenpo.records.metrics import BY_LAG, LAGS, LOGGED, REWARDS
+    from tokenpo.core.statistics import LAGS
+    from tokenpo.records.metrics import BY_LAG, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
     from tokenpo.train.run.embedded import train
     from tokenpo.train.run.step import View

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 TOKEN = 32  # bytes
-PARENT = "TOKENPO_PARENT"  # environment variable of a child command: the descriptor of its parent's silent pipe
 
 
 def main(pool: int, source: str, function: str, memory: int, *setup: str) -> None:

@@ -6,13 +6,11 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import make_directory
-from ..train.recipe.engines import EMBEDDED
 from .options import METHODS, RECIPE, add_command, need_engine
 
 if TYPE_CHECKING:  # --help needs none of them
@@ -41,7 +39,8 @@ def add(commands: Any) -> None:
     runs = "compare runs that exist, of any host: a label, and a pattern that matches their directories"
     parser.take("--runs", "LABEL=PATTERN", runs, nargs="+")
     parser.take("--seeds", "N", "how many, counted up from the recipe's; default: 10")
-    parser.settings("engine that trains all runs", "change a setting of all runs")
+    change = "change a setting of all runs; may be repeated"
+    parser.take("--set", "SECTION.KEY=VALUE", change, action="append", default=[])
     out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
     parser.write("--out", "DIR", out)
     parser.take("--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
@@ -58,7 +57,7 @@ def compare(options: argparse.Namespace) -> int:
 
     If runs failed, TokenPOError is raised after everything is written.
     """
-    need_engine(options.engine)
+    need_engine()
     if options.runs is not None:
         return _existing(options)
     from ..lab.compare.plan import make_plan, pairs
@@ -70,14 +69,13 @@ def compare(options: argparse.Namespace) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
     seeds = SEEDS if options.seeds is None else options.seeds
-    how = {"overrides": options.set, "out": options.out, "engine": options.engine}
-    plan = make_plan(options.recipe, options.methods, seeds, **how, accepted=_accepted(options.engine))
+    plan = make_plan(options.recipe, options.methods, seeds, overrides=options.set, out=options.out)
     chosen, margins = _chosen(options, plan.runs[0].config)
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
     from ..lab.compare.result import failed_in_words, finished, gather
-    from ..lab.compare.runs import ProgressLines, execute
+    from ..lab.compare.runs import execute
     from ..lab.compare.verdict import least_seeds, too_few
 
     seeds = len(plan.subject.seeds)
@@ -86,8 +84,7 @@ def compare(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry_run(plan)
     jobs = options.jobs or _jobs(plan)
-    work = plan.runs, jobs, plan.subject.place
-    ended = execute(*work, ProgressLines(*work, sys.stdout))
+    ended = execute(plan.runs, jobs, plan.subject.place)
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
@@ -97,18 +94,6 @@ def compare(options: argparse.Namespace) -> int:
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
-
-
-def _accepted(engine: str) -> Callable[[Config], Any]:
-    """The function that returns a recipe's objective, or raises if the engine cannot train it."""
-    from ..train.recipe.objective import accepted_here
-
-    if engine == EMBEDDED:
-        return accepted_here
-    from ..train.recipe.plan import Plan
-    from ..train.run.tinker.needs import accepted
-
-    return lambda config: accepted(Plan(config))
 
 
 def _dry_run(plan: Plan) -> int:
@@ -129,8 +114,7 @@ def _existing(options: argparse.Namespace) -> int:
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
-    names = [shown for name, shown in training.items() if getattr(options, name)]
-    if names := names + ["--engine"] * (options.engine != EMBEDDED):
+    if names := [shown for name, shown in training.items() if getattr(options, name)]:
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None

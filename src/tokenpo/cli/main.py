@@ -2,14 +2,12 @@
 
 import argparse
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
 
 from .. import __version__
 from ..base.errors import TokenPOError, UnknownName, enough_memory, nearest
-from ..base.worker import PARENT, end_with
 from .options import Command, try_place
 from .streams import outliving
 
@@ -32,8 +30,6 @@ COMMANDS = "train methods compare evaluate models doctor"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 on success, 2 on a mistake of the user, 130 when interrupted."""
-    if pipe := os.environ.pop(PARENT, ""):
-        end_with(int(pipe))
     try:
         with outliving():
             return _answer(arguments)

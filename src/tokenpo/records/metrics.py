@@ -14,6 +14,7 @@ from torch import Tensor
 from ..base.errors import TokenPOError
 from ..base.jsonl import whole_lines
 from ..core.ops import masked
+from ..core.statistics import LAGS
 from ..core.types import Credit, Rollouts
 
 Number = float | None
@@ -28,8 +29,6 @@ _LOGGED = """
     eval/avg_reward_low eval/avg_reward_high continued_tokens kl_reached kl_rate kl_left_out value_loss
     explained_variance teacher_kl kept_tokens
 """
-# Updates between the sampling and the learning policy, in ranges: first number of a range -> its label.
-LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
 BY_LAG = ("share", "ratio_mean", "clip_fraction")
 LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
 NOTE = "note/"  # prefix of metrics that count a verifier's notes

@@ -2,19 +2,17 @@
 
 import json
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.cli.main import main
 from tokenpo.lab.compare.plan import make_plan, pairs, parse_methods, read_existing
 from tokenpo.train.recipe.config import differences, load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.tinker.needs import accepted
 from written_runs import rows, write_lines
 
 
@@ -102,20 +100,6 @@ def test_options_of_the_recipe_are_noted(tmp_path):
         "grpo takes from the recipe or --set: low=0.1.",
     )
     assert made.subject.notes[3].startswith("Dynamic sampling")
-
-
-def test_a_tinker_server_makes_the_same_runs(tmp_path):
-    """It refuses what it lacks before anything is made."""
-    path = tmp_path / "r.toml"
-    path.write_text('[model]\npath = "owner/model"\nlora = {rank = 8}\n')
-    here = make_plan(str(path), "grpo,dapo", 2)
-    there = make_plan(str(path), "grpo,dapo", 2, engine="tinker", accepted=lambda config: accepted(Plan(config)))
-    assert there.subject.objectives == here.subject.objectives
-    for one, other in zip(here.runs, there.runs, strict=True):
-        assert differences(one.config, other.config) == []
-        assert ("--engine", "tinker") in pairwise(other.arguments) and "--engine" not in one.arguments
-    with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
-        make_plan(str(path), "grpo,tepo", 2, engine="tinker", accepted=lambda config: accepted(Plan(config)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Runs that exist are grouped under the labels that the user gives: `LABEL=PATTERN
 import glob
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.files import expanded
 from ...base.text import flat
-from ...core.objective import Objective
 from ...records.run import Run, read_run
 from ...train.recipe.command_line import SYNTAX, Entry, parse_entries
 from ...train.recipe.config import Config, load_config
-from ...train.recipe.engines import EMBEDDED
 from ...train.recipe.files import find_recipe
 from ...train.recipe.objective import accepted_here
 
@@ -75,14 +73,10 @@ class Plan:
     runs: tuple[PlannedRun, ...]
 
 
-def make_plan(
-    recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None,
-    engine: str = EMBEDDED, accepted: Callable[[Config], Objective] = accepted_here,
-) -> Plan:  # fmt: skip
+def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None) -> Plan:
     """The runs of `recipe` with `methods` (see `parse_methods`) and `seeds` seeds, beginning with the recipe's own.
 
     By default every run has one thread and ten evaluations. Overrides change both, the recipe only the evaluations.
-    `accepted` returns the objective of a recipe, or raises if the engine cannot train it.
     """
     entries = parse_methods(methods)
     if seeds < 2:
@@ -98,11 +92,11 @@ def make_plan(
     settings = (*(f"{name}={value}" for name, value in defaults.items() if name not in overridden), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
-    runs = tuple(_run(recipe, entry, seed, settings, out, engine) for seed in numbers for entry in entries)
+    runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
     firsts = runs[: len(entries)]  # one of each method
     objectives: dict[str, str] = {}
     for run in firsts:
-        text = str(accepted(run.config))
+        text = str(accepted_here(run.config))
         if twin := next((label for label, other in objectives.items() if other == text), None):
             raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
         objectives[run.label] = text
@@ -139,13 +133,12 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
     return [(label, baseline) for label in labels if label != baseline]
 
 
-def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, engine: str) -> PlannedRun:
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
     overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
     config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
     words = [word for setting in overrides for word in ("--set", setting)]
-    where = () if engine == EMBEDDED else ("--engine", engine)
-    arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
+    arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)
 
 

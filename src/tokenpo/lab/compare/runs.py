@@ -3,8 +3,6 @@
 Finished runs are skipped, unfinished ones resumed, and a directory with other contents is refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,21 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import IO, NamedTuple, TextIO
-
-from rich.text import Text
+from typing import NamedTuple
 
 from ...base.errors import TokenPOError
-from ...base.files import is_fresh, lock_file, locked, opened_in_place, read_text
+from ...base.files import is_fresh, make_directory, opened_in_place, read_text
 from ...base.jsonl import last_line
-from ...base.terminal import Console, Interrupt
+from ...base.terminal import Interrupt
 from ...base.text import duration
-from ...base.worker import PARENT
-from ...records.run import PLACES
 from ...train.recipe.config import differences, parse_config
 from ...train.recipe.plan import Plan
 from ...train.run import checkpoint
@@ -102,26 +95,23 @@ def is_whole(run: PlannedRun) -> bool:
 
 def steps_made(run: PlannedRun) -> int:
     """The last step in the whole lines of metrics.jsonl; 0 without one."""
-    for place in PLACES:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads(last_line(run.directory / place / "metrics.jsonl"))["step"])
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(last_line(run.directory / "metrics.jsonl"))["step"])
     return 0
 
 
-def execute(
-    runs: Sequence[PlannedRun], jobs: int, out: Path, watcher: ProgressLines, command: Command = train_command
-) -> Ended:
+def execute(runs: Sequence[PlannedRun], jobs: int, out: Path, command: Command = train_command) -> Ended:
     """Trains every unfinished run, `jobs` at a time. A run that fails does not stop the others.
 
-    On Ctrl-C the active runs save a checkpoint and end, and no more are started.
+    Prints a line for each run that ends. On Ctrl-C the active runs save a checkpoint and end, and no more are started.
     """
-    busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-    with locked(lock_file(out), busy) as lock, Interrupt() as interrupt:
-        states = [(run, state(run)) for run in runs]
-        waiting = deque((run, status) for run, status in states if status is not State.DONE)
-        active: list[_Process] = []
-        failures: list[Failure] = []
-        stopping = False
+    waiting = [(run, its) for run in runs if (its := state(run)) is not State.DONE]
+    print(f"{out}: {len(runs)} runs, {len(runs) - len(waiting)} done, {jobs} at a time", flush=True)
+    logs = make_directory(out / "logs")
+    active: list[_Process] = []
+    failures: list[Failure] = []
+    stopping = False
+    with Interrupt() as interrupt:
         try:
             while waiting or active:
                 if interrupt.asked and not stopping:
@@ -130,70 +120,63 @@ def execute(
                     for process in active:
                         process.popen.send_signal(signal.SIGINT)
                 while waiting and len(active) < jobs:
-                    active.append(_Process(*waiting.popleft(), out, lock, command))
+                    active.append(_begin(*waiting.pop(0), logs, command))
                 for process in [process for process in active if process.popen.poll() is not None]:
                     active.remove(process)
-                    failure = process.failure(stopped=stopping)
+                    if stopping:
+                        continue
+                    failure, left = _failure(process), len(waiting) + len(active)
                     failures += [failure] if failure else []
-                    if failure or is_whole(process.run):
-                        watcher.ended(process.run, time.monotonic() - process.began, failure)
-                watcher.running([process.run for process in active], len(waiting))
+                    how = f"failed: {failure.line}" if failure else "done"
+                    took = duration(time.monotonic() - process.began)
+                    print(f"[{len(runs) - left}/{len(runs)}] {process.run.name}: {how} in {took}", flush=True)
                 time.sleep(POLL if active else 0)
         finally:
             for process in active:
-                process.kill()
+                process.popen.kill()
     return Ended(tuple(failures), stopping)
 
 
-class _Process:
-    """A run in a process of its own; its output goes to OUT/logs."""
+class _Process(NamedTuple):
+    run: PlannedRun
+    popen: subprocess.Popen[bytes]
+    log: Path  # of this attempt
+    began: float
 
-    def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
-        self.run, self.began = run, time.monotonic()
-        resume = status is State.BEGUN or (status is State.LOST and not _emptied(run.directory))
-        self._log = out / "logs" / f"{run.directory.name}.log"
-        self._log.parent.mkdir(exist_ok=True)
-        self._start = self._log.stat().st_size if self._log.exists() else 0
-        # The config's number of threads, and this process's import path, which may have a user's verifiers.
-        threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
-        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        # Our end closes when this process ends in any way; the child then sees it and ends too.
-        theirs, self._ours = os.pipe()
-        with os.fdopen(opened_in_place(self._log, os.O_WRONLY | os.O_APPEND), "ab") as log:
-            self.popen = subprocess.Popen(
-                command(run, resume),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **threads, "PYTHONPATH": path, PARENT: str(theirs)},
-                # A process group of its own: Ctrl-C reaches it only through us. It keeps the lock as long as it lives.
-                start_new_session=True,
-                pass_fds=(lock.fileno(), theirs),
-            )
-        os.close(theirs)
 
-    def kill(self) -> None:
-        os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait()
-        os.close(self._ours)
+def _begin(run: PlannedRun, status: State, logs: Path, command: Command) -> _Process:
+    """Starts a run in a process group of its own, which Ctrl-C in the terminal does not reach."""
+    resume = status is State.BEGUN or (status is State.LOST and not _emptied(run.directory))
+    target = logs / f"{run.directory.name}.log"
+    # The config's number of threads, and this process's import path, which may have a user's verifiers.
+    threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    with os.fdopen(opened_in_place(target, os.O_WRONLY | os.O_TRUNC), "wb") as log:
+        popen = subprocess.Popen(
+            command(run, resume),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **threads, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+    return _Process(run, popen, target, time.monotonic())
 
-    def failure(self, *, stopped: bool) -> Failure | None:
-        """The failure of an ended process; None for a finished run, and for one that was asked to stop."""
-        code = self.popen.wait()
-        os.close(self._ours)
-        if stopped or (code == 0 and is_whole(self.run)):
-            return None
-        with self._log.open("rb") as log:
-            log.seek(self._start)
-            lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        own_lines = [line for line in lines if line.startswith("tokenpo: ")]
-        message = (own_lines or lines or [""])[-1].removeprefix("tokenpo: ")
-        if code < 0:
-            name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-            message = f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
-        elif code == 0:
-            message = "ended without making all of its steps"
-        return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
+
+def _failure(process: _Process) -> Failure | None:
+    """The failure of an ended process; None for a finished run."""
+    code = process.popen.returncode
+    if code == 0 and is_whole(process.run):
+        return None
+    lines = [line.strip() for line in process.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    own_lines = [line for line in lines if line.startswith("tokenpo: ")]
+    message = (own_lines or lines or [""])[-1].removeprefix("tokenpo: ")
+    if code < 0:
+        name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+        message = f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+    elif code == 0:
+        message = "ended without making all of its steps"
+    return Failure(process.run, visible(message or f"ended with status {code}", limit=400), process.log)
 
 
 def _emptied(directory: Path) -> bool:
@@ -202,37 +185,3 @@ def _emptied(directory: Path) -> bool:
         # It is ours: its config is the plan's.
         shutil.rmtree(directory)
     return not directory.exists()
-
-
-class ProgressLines:
-    """Prints a line for every run that ends, and on a terminal a status line with the active runs."""
-
-    def __init__(self, runs: Sequence[PlannedRun], jobs: int, out: Path, stream: TextIO) -> None:
-        self._console = Console(stream, highlight=False)
-        self._status = self._console.status("") if self._console.is_terminal else None
-        self._all, self._jobs = len(runs), jobs
-        self._done = sum(state(run) is State.DONE for run in runs)
-        self._left = self._all - self._done
-        self._seconds: list[float] = []
-        self._updated = 0.0
-        self._say(f"{out}: {self._all} runs, {self._done} done, {jobs} at a time")
-
-    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        self._done += failure is None
-        self._left -= 1
-        self._seconds.append(seconds)
-        expected = self._left * sum(self._seconds) / len(self._seconds) / self._jobs
-        left = f", about {duration(expected)} left" if self._left else ""
-        how = f"failed: {failure.line}" if failure else "done"
-        self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
-
-    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        if self._status is None or (active and time.monotonic() - self._updated < 1):
-            return
-        self._updated = time.monotonic()
-        now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
-        self._status.update(Text(f"{now}; {waiting} waiting", no_wrap=True, overflow="ellipsis"))
-        (self._status.start if active else self._status.stop)()
-
-    def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)

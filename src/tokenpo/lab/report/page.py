@@ -9,7 +9,7 @@ from typing import Any
 from ...base.jsonl import whole_lines, with_step
 from ...base.text import duration, flat, number
 from ...methods import METHODS, paper
-from ...records.metrics import EXACT, LAGS, LOGGED, NOTE, Number
+from ...records.metrics import EXACT, LOGGED, NOTE, Number
 from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
 from ..page.chart import Chart, Line, draw
@@ -30,13 +30,6 @@ class Curve:
     shade: str = ""
     dashed: bool = False
     dots: bool = False
-
-
-def _by_lag(what: str) -> list[Curve]:
-    return [
-        Curve(f"lag_{least}_{what}", label, place % 3, dashed=place > 2)
-        for place, (least, label) in enumerate(LAGS.items())
-    ]
 
 
 CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
@@ -66,13 +59,6 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         Curve("clip_high_fraction", "above", 1),
         Curve("clip_low_fraction", "below", 2),
     ]),
-    (Chart("Ratio by lag", "mean, log scale", low=None, log=True,
-           help="Tokens by the number of updates between the policy that sampled them and the one that learns."),
-     _by_lag("ratio_mean")),
-    (Chart("Clipped by lag", "share of the lag's tokens", fraction=True,
-           help="Share of a lag's tokens whose gradient the trust region cut off."), _by_lag("clip_fraction")),
-    (Chart("Tokens by lag", "share of tokens", fraction=True, high=1.0,
-           help="How old the tokens in training are; equal shares are the minibatches of a batch."), _by_lag("share")),
     (Chart("KL moved", "nats per token",
            "Distance between the policy before and after a step; spikes mean steps too large."),
      [Curve("kl", "new against old (k3)")]),
