@@ -83,7 +83,7 @@ def _config(options: argparse.Namespace) -> Any:
 def _trained(options: argparse.Namespace, config: Any) -> Path | None:
     """Trains; the run directory, None if the run was interrupted."""
     from ..train.run.loop import resume, train
-    from .view import make_view
+    from .view import Lines
 
     if options.engine == EMBEDDED:
         from ..train.run.embedded import Local as backend
@@ -91,7 +91,7 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
         from ..train.run.tinker.loop import ProbedServer as backend
     else:
         from ..train.run.tinker.loop import Server as backend
-    view = make_view(sys.stdout)
+    view = Lines(sys.stdout)
     if options.resume:
         accept = options.accept_changes if options.engine == EMBEDDED else None
         outcome = resume(backend, options.resume, view, config, accept=accept)

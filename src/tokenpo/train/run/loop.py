@@ -130,7 +130,6 @@ def _go_on(run: Run, notes: list[str]) -> Outcome:
         left = run.model.finish(directory, run.number) if finished else []
         return Outcome(directory, run.number, finished, evaluations(directory), left)
     finally:
-        run.view.stop()
         run.warn(run.watch.said)  # again at the end, where a user looks
         run.records.close()
 

@@ -117,8 +117,6 @@ class View:
     def step(self, metrics: Mapping[str, float], total: int) -> None:
         """Shows a line of metrics.jsonl."""
 
-    def stop(self) -> None: ...
-
 
 class Run:
     """A run between two steps: its model, its records, and how far it is."""
