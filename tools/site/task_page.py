@@ -76,6 +76,26 @@ rows[~rows["prompt"].map(str).duplicated()].to_parquet("dapo_math.parquet")
 DAPO-Math-17k holds each of its 17 thousand prompts about a hundred times, [by
 accident](https://github.com/BytedTsinghua-SIA/DAPO/issues/36), so remove copies first.
 
+### reasoning-gym
+
+Write the problems of [reasoning-gym](https://github.com/open-thought/reasoning-gym) to a file, too:
+
+```py
+import json
+
+import reasoning_gym
+
+with open("countdown.jsonl", "w") as file:
+    for row in reasoning_gym.create_dataset("countdown", size=5000, seed=0):
+        asked = row["question"] + "\nGive the expression between <answer> and </answer>."
+        known = row["metadata"]
+        file.write(json.dumps({{"prompt": asked, "answer": known["target"], "nums": known["numbers"]}}) + "\n")
+```
+
+Then `verifier = "countdown"`, which runs no text as code; the library's scorer does. `knights_knaves` has a verifier,
+too. For `chain_sum` take `verifier = "exact"`, and for others a reward function that calls
+`reasoning_gym.get_score_answer_fn`.
+
 ## Tasks that come with the package
 
 `[task] name = "dial_sum"`, or `tokenpo eval MODEL --task NAME --task-option KEY=VALUE`. The train and the test split
@@ -108,20 +128,16 @@ three; a data set that has no other is refused.
 
 def page() -> str:
     ready = [name for name in TASKS if name != "files"]
-    theirs = {name: {o: d for o, d in options(name).items() if o not in _told(name)} for name in ready}
     shared: dict[tuple[str, str, str], list[str]] = {}
     for name in ready:
         for option, default in options(name).items():
             if meaning := _told(name).get(option):
                 shared.setdefault((option, repr(default), meaning), []).append(name)
-    rows = [
-        (code(name), cell(_first(builder(name))), ", ".join(code(f"{o} = {d!r}") for o, d in theirs[name].items()))
-        for name in ready
-    ]
+    rows = [(code(name), cell(_first(builder(name)))) for name in ready]
     return PAGE.format(
         generated=GENERATED.format(source="src/tokenpo/train/tasks"),
         files=_options("files"),
-        tasks=table(("task", "what", "options of reasoning-gym, with its defaults"), rows),
+        tasks=table(("task", "what"), rows),
         shared="\n".join(
             f"| `{option}` = `{default}` | {', '.join(map(code, names))} | {cell(meaning)} |"
             for (option, default, meaning), names in shared.items()
@@ -132,7 +148,7 @@ def page() -> str:
 
 
 def _told(name: str) -> dict[str, str]:
-    """The options of a task that we explain; the others are reasoning-gym's."""
+    """The options of a task, with their meanings."""
     build = builder(name)
     classes = reversed(inspect.getmro(build)) if inspect.isclass(build) else (build,)
     return {option: said for one in classes for option, said in arguments(inspect.getdoc(one) or "").items()}
@@ -147,8 +163,7 @@ def _options(name: str) -> str:
 
 
 def _extractors() -> str:
-    rows = [(code(name), cell(_first(way.find)), cell(way.instruction)) for name, way in EXTRACTORS.items()]
-    return table(("`extract`", "the answer", "what a prompt of reasoning-gym ends with"), rows)
+    return table(("`extract`", "the answer"), [(code(name), cell(_first(find))) for name, find in EXTRACTORS.items()])
 
 
 def _first(of: object) -> str:

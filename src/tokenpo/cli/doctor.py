@@ -16,7 +16,7 @@ EXTRAS = {
     "train": "the embedded engine, eval, compare",
     "lora": "LoRA in the embedded engine",
     "gguf": "import and export of GGUF files",
-    "tasks": "tasks of reasoning-gym, math-verify, Parquet files",
+    "tasks": "the verifier math, Parquet files",
     "hub": "benchmarks from the Hugging Face hub",
     "trl": "training in TRL",
     "verl": "training in verl on Ray",

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 LOGS = ("metrics.jsonl", "trace.jsonl")
 # Only these are moved aside: data and checkpoints in the directory may belong to the new run.
 OURS = (*LOGS, "config.json", "objective.txt", "versions.json", "rollouts", "report.html")
-PACKAGES = "tokenpo torch transformers tokenizers safetensors numpy peft reasoning-gym math-verify".split()
+PACKAGES = "tokenpo torch transformers tokenizers safetensors numpy peft math-verify".split()
 
 
 def versions(*more: str) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def finished(small, coin, tmp_path, made=[]) -> Path:  # noqa: B006
 
 
 REFUSED = {
-    "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "countdown",
+    "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "sums",
     "rollout.prompts": 8, "rollout.temperature": 0.9, "train.lr": 0.02, "train.epochs": 2, "train.nonfinite": "skip",
     "evaluate.problems": 7,
 }  # fmt: skip

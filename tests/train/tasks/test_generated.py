@@ -3,14 +3,60 @@
 import hashlib
 import itertools
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tokenpo.base.errors import TokenPOError, Unsupported
-from tokenpo.train.tasks import ToolTask, Turn, make_task, refuse_tool
+import tokenpo
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.train.tasks import TASKS, Task, ToolTask, Turn, make_task, refuse_tool
 from tokenpo.train.tasks.generated import DialCalculator, DialSum, Sums, evaluate
 from tokenpo.train.tasks.types import Problem
+
+
+def test_importing_the_tasks_imports_no_heavy_library() -> None:
+    code = """
+import sys, types
+package = types.ModuleType("tokenpo"); package.__path__ = [sys.argv[1]]; sys.modules["tokenpo"] = package
+import tokenpo.train.tasks, tokenpo.train.tasks.files
+print(sorted({"pyarrow", "math_verify", "sympy", "torch", "numpy"} & set(sys.modules)))
+"""
+    package = str(Path(tokenpo.__file__).parent)
+    out = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"files"}))
+def test_every_generated_task_keeps_the_protocol(name: str) -> None:
+    task = make_task(name, {}, seed=5)
+    assert isinstance(task, Task) and task.name == name
+    for split in ("train", "test"):
+        problems = task.problems(split, 3, 4)
+        assert problems[2:] == task.problems(split, 5, 2) == make_task(name, {}, seed=5).problems(split, 5, 2)
+        assert problems != make_task(name, {}, seed=6).problems(split, 3, 4)
+        wrong = task.score(problems, ["nonsense", "", "\ud800 <answer></answer>", "#"], [[]] * 4)
+        assert [(score.reward, score.correct, score.note) for score in wrong] == [(0.0, False, "no answer")] * 4
+    train, test = ({str(p.prompt) for p in task.problems(split, 3, 9)} for split in ("train", "test"))
+    assert not train & test
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kind", "words"),
+    [
+        ("dialsum", {}, UnknownName, "did you mean 'dial_sum'"),
+        ("dial_sum", {"modulo": 3}, UnknownName, "did you mean 'modulus'"),
+        ("dial_sum", {"seed": 3}, UnknownName, "no option 'seed'"),
+        ("dial_sum", {"modulus": True}, TokenPOError, "modulus = True must be of type int"),
+        ("files", {}, TokenPOError, "needs the option 'path'"),
+    ],
+)
+def test_errors_name_the_thing_and_the_nearest(name: str, given: dict, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        make_task(name, given, seed=0)
 
 
 def straight_line(expression: str, modulus: int) -> int:

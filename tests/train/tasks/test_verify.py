@@ -10,7 +10,7 @@ import pytest
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.train.tasks.extract import EXTRACTORS
 from tokenpo.train.tasks.types import Problem, Score
-from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
+from tokenpo.train.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references, value_of
 
 
 def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
@@ -134,7 +134,7 @@ EXTRACTED = {
 
 @pytest.mark.parametrize("name", EXTRACTED)
 def test_extractor(name: str) -> None:
-    assert {text: EXTRACTORS[name].find(text) for text in EXTRACTED[name]} == EXTRACTED[name]
+    assert {text: EXTRACTORS[name](text) for text in EXTRACTED[name]} == EXTRACTED[name]
 
 
 def judged(verifier: str, problem: Problem, said: str, extract: str = "") -> Score:
@@ -156,6 +156,11 @@ def judged(verifier: str, problem: Problem, said: str, extract: str = "") -> Sco
 def test_countdown(said: str, correct: bool, note: str) -> None:
     problem = Problem("?", 9, {"nums": [3, 1, 2], "target": 9})
     assert judged("countdown", problem, said) == Score(float(correct), correct, note)
+
+
+def test_only_arithmetic_has_a_value() -> None:
+    texts = ("", "x", "2**3", "7//2", "1/0", "1.5", "0x10", "(1", "1,2", "[1]", "+1", "1" * 201, "٣")
+    assert {text: value_of(text) for text in texts} == dict.fromkeys(texts)
 
 
 def test_countdown_in_fractions_with_other_columns_and_places() -> None:

@@ -158,7 +158,7 @@ def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
         return ", ".join(map(str, answer)) if isinstance(answer, list) else answer
     if entry.reference == "whole" or not isinstance(answer, str):
         return answer
-    reference = EXTRACTORS[entry.reference].find(answer)
+    reference = EXTRACTORS[entry.reference](answer)
     if reference is None:
         raise TokenPOError(f"{where}: {entry.reference!r} finds no reference in {answer!r:.80}: set --reference")
     return reference

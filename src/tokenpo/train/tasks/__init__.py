@@ -19,9 +19,6 @@ TASKS: Mapping[str, str] = MappingProxyType(
     {
         "dial_sum": "generated:DialSum",
         "dial_calculator": "generated:DialCalculator",
-        "chain_sum": "reasoning_gym:ChainSum",
-        "countdown": "reasoning_gym:Countdown",
-        "knights_knaves": "reasoning_gym:KnightsKnaves",
         "sums": "generated:Sums",
         "files": "files:files",
     }

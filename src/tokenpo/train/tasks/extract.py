@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX allows blanks before the brace
@@ -10,14 +9,6 @@ _THINKING = re.compile(
     r"<(/?)(?:think(?:ing)?|thoughts?|reason(?:ing)?) *>|\[(/?)THINK\]|◁(/?)think▷|<\|(?:begin|(end))_of_thought\|>",
     re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True)
-class Extractor:
-    """`find(text)` returns the stripped answer or None; `instruction` asks a model to answer in this form."""
-
-    find: Callable[[str], str | None]
-    instruction: str
 
 
 def spoken(text: str) -> str:
@@ -107,15 +98,6 @@ def whole(text: str) -> str | None:
     return spoken(text).strip() or None
 
 
-_THINK = "Think step by step, then"
-_ALONE = "give the final answer alone"
-EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
-    {
-        "tag": Extractor(tag, f"{_THINK} {_ALONE} between <answer> and </answer>."),
-        "boxed": Extractor(boxed, rf"{_THINK} {_ALONE} in \boxed{{}}."),
-        "hash": Extractor(hash_mark, f"{_THINK} end with a line that holds # and the final answer alone."),
-        "last_line": Extractor(last_line, f"{_THINK} {_ALONE} on the last line."),
-        "auto": Extractor(auto, rf"{_THINK} {_ALONE} in \boxed{{}}."),
-        "whole": Extractor(whole, "Answer with the final answer alone."),
-    }
+EXTRACTORS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
+    {"tag": tag, "boxed": boxed, "hash": hash_mark, "last_line": last_line, "auto": auto, "whole": whole}
 )

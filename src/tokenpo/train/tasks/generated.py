@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, product
-from typing import ClassVar
 
 from ...base.errors import TokenPOError
 from .types import Problem, Score, Split, Turn, require_held_out
@@ -40,9 +39,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 class Generated(ABC):
-    """A task that draws its problems; a subclass has `about`, `draw` and `judge`, and maybe `test_size`."""
-
-    tries: ClassVar[int] = _TRIES  # draws without a new test problem, after which the search ends
+    """A task that draws its problems; a subclass has `about`, `draw`, `judge` and `test_size`."""
 
     @property
     @abstractmethod
@@ -56,10 +53,10 @@ class Generated(ABC):
     @abstractmethod
     def judge(self, problem: Problem, completion: str) -> Score: ...
 
-    @cached_property
+    @property
+    @abstractmethod
     def test_size(self) -> int | None:
         """Number of held-out problems, if they are few enough to count; else None."""
-        return None
 
     @cached_property
     def _tests(self) -> tuple[dict[str, Problem], Iterator[int]]:
@@ -74,7 +71,7 @@ class Generated(ABC):
         if self.test_size:
             require_held_out(self.about, self.test_size, end)
         (found, positions), repeated = self._tests, 0
-        while len(found) < end and repeated < (1000 * self.test_size if self.test_size else self.tries):
+        while len(found) < end and repeated < (1000 * self.test_size if self.test_size else _TRIES):
             problem = self.draw(split, next(positions))
             repeated = repeated + 1 if repr(problem.prompt) in found else 0
             found.setdefault(repr(problem.prompt), problem)

@@ -38,7 +38,7 @@ class TextVerifier(Verifier):
     extract = "tag"  # the default extractor
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
-        self._find = choose(f"{task}: extract", options.extract or self.extract, EXTRACTORS).find
+        self._find = choose(f"{task}: extract", options.extract or self.extract, EXTRACTORS)
 
     def reference(self, problem: Problem) -> Any:
         """The parsed reference answer; raises TokenPOError if it cannot be parsed."""
@@ -223,7 +223,7 @@ class Math(Verifier):
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         require_package(f"{task}: the verifier 'math'", "math_verify", "tasks")
-        self._find = choose(f"{task}: extract", options.extract or "whole", EXTRACTORS).find
+        self._find = choose(f"{task}: extract", options.extract or "whole", EXTRACTORS)
         seconds, workers = options.verifier_seconds, options.verifier_workers
         if workers < 0:
             raise TokenPOError(f"{task}: verifier_workers = {workers} must be 0 or more")
