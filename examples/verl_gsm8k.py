@@ -1,19 +1,16 @@
 """verl with GSM8K: the data in verl's columns, a reward, and the command of verl's main program with our trainer.
 
 python examples/verl_gsm8k.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --test test.jsonl --method tepo
-python examples/verl_gsm8k.py --small        two steps on two workers of a CPU; needs verl and a clone's tests
 
-Data are JSON Lines or Parquet with `question` and `answer`, which ends with `#### NUMBER`. Without --small the command
-is printed, for one GPU. CLUSTER has the numbers that several GPUs or machines change: docs/verl.md.
+Data are JSON Lines or Parquet with `question` and `answer`, which ends with `#### NUMBER`. The command is for one GPU.
+CLUSTER has the numbers that several GPUs or machines change: docs/verl.md. On CPUs: verl_smollm2.py.
 """
 
 import argparse
 import json
 import re
 import shlex
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pyarrow
@@ -31,22 +28,6 @@ CLUSTER = {
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
     "data.max_response_length": 512,
 }
-# Two workers, and a model of 0.1 M weights that knows sums on a dial: 3-9+6= is 0.
-SMALL = CLUSTER | {
-    "trainer.n_gpus_per_node": 2,
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": 2,
-    "data.train_batch_size": 8,
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
-    "data.max_response_length": 64,
-    "trainer.total_training_steps": 2,
-    "trainer.val_before_train": False,
-    "actor_rollout_ref.actor.optim.lr": "3e-4",
-}
-FEW = [
-    {"question": f"{a}+{b}*{a}-{b}=", "answer": f"#### {((a + b) * a - b) % 10}"}
-    for a in range(1, 10)
-    for b in range(1, 10)
-]
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -62,12 +43,12 @@ def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def in_columns(rows, split, ask):
+def in_columns(rows, split):
     """The rows in verl's columns."""
     return [
         {
             "data_source": "gsm8k",
-            "prompt": [{"role": "user", "content": f"{row['question']} {ask}".strip()}],
+            "prompt": [{"role": "user", "content": f"{row['question']} {ASK}"}],
             "ability": "math",
             "reward_model": {
                 "style": "rule",
@@ -79,13 +60,13 @@ def in_columns(rows, split, ask):
     ]
 
 
-def prepare(train, test, folder, ask=ASK):
+def prepare(train, test, folder):
     """Writes both files; their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for split, rows in (("train", train), ("test", test)):
         paths.append(folder / f"{split}.parquet")
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(in_columns(rows, split, ask)), paths[-1])
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(in_columns(rows, split)), paths[-1])
         print(f"{paths[-1]}: {len(rows)} rows")
     return paths
 
@@ -118,32 +99,14 @@ def command(given):
     return [sys.executable, "-m", "verl.trainer.main_ppo", *(f"{key}={value}" for key, value in given.items())]
 
 
-def small(method, folder):
-    """Two steps on two gloo workers of this machine; prints what the report has of each."""
-    sys.path.insert(0, str(Path(__file__).absolute().parents[1] / "tests"))
-    from hosts.verl.support import run  # what verl lacks on a CPU: a platform, a sampler, a model for its chat
-
-    given = settings(run.model(folder / "model"), method, *prepare(FEW, FEW[:8], folder, ""), folder / "run")
-    words = command(given | SMALL | run.CPU | run.FLOAT32)
-    subprocess.run(words, cwd=folder, env=run.environment(), check=True)
-    for line in (folder / "run" / "metrics.jsonl").read_text().splitlines():
-        made = json.loads(line)
-        print({name: made.get(name) for name in ("step", "reward", "grad_norm", "entropy")})
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--test", type=Path)
     parser.add_argument("--method", default="tepo")
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
-    if options.small:
-        with tempfile.TemporaryDirectory() as folder:
-            small(options.method, Path(folder))
-    else:
-        files = prepare(read(options.data), read(options.test), Path("data/gsm8k").absolute())
-        run = Path(f"runs/verl-{options.method}").absolute()
-        words = command(settings(options.model, options.method, *files, run))
-        print(" \\\n    ".join([shlex.join(words[:3]), *map(shlex.quote, words[3:])]))
+    files = prepare(read(options.data), read(options.test), Path("data/gsm8k").absolute())
+    run = Path(f"runs/verl-{options.method}").absolute()
+    words = command(settings(options.model, options.method, *files, run))
+    print(" \\\n    ".join([shlex.join(words[:3]), *map(shlex.quote, words[3:])]))

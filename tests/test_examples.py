@@ -26,7 +26,7 @@ def test_a_script_prints_what_is_beside_it(name: str, tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", notebooks.quick(), ids=lambda path: path.stem)
 def test_a_notebook_shows_what_its_cells_make(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = path.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """Runs the notebooks of examples/ and keeps in them what their cells show; --check says whether they are current.
 
-python tools/site/notebooks.py
+python tools/site/notebooks.py                                those that show the same on every machine
+python tools/site/notebooks.py examples/train_smollm2.ipynb   those named: `by_hand` in its metadata takes minutes
 
 No Jupyter is needed: a cell shows what it prints and its last expression.
 """
@@ -48,9 +49,15 @@ def _lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
+def quick() -> list[Path]:
+    """The notebooks that show the same on every machine."""
+    found = sorted(EXAMPLES.glob("*.ipynb"))
+    return [path for path in found if "by_hand" not in json.loads(path.read_text(encoding="utf-8"))["metadata"]]
+
+
 def main() -> int:
     stale = 0
-    for path in sorted(EXAMPLES.glob("*.ipynb")):
+    for path in [Path(word) for word in sys.argv[1:] if word != "--check"] or quick():
         stale |= write(path, executed(path.read_text(encoding="utf-8"), path.name))
     return stale
 

@@ -1,4 +1,4 @@
-"""The example runs on two workers of a CPU, and verl's own classes and validation accept the command it prints."""
+"""An example runs on two workers of a CPU, and verl's own classes and validation accept the command of another."""
 
 import runpy
 import sys
@@ -16,22 +16,23 @@ from hosts.verl.support import run
 from hosts.verl.support.composed import of_command
 from tokenpo.hosts.verl.configure import configure
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "verl_gsm8k.py"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 
 
 @pytest.fixture
 def example() -> dict[str, Any]:
-    return runpy.run_path(str(EXAMPLE))
+    return runpy.run_path(str(EXAMPLES / "verl_gsm8k.py"))
 
 
 @pytest.fixture
 def files(example: dict[str, Any], tmp_path: Path) -> list[Path]:
-    return example["prepare"](example["FEW"], example["FEW"][:4], tmp_path)
+    rows = [{"question": f"What is {i} + {i}?", "answer": f"#### {2 * i}"} for i in range(8)]
+    return example["prepare"](rows, rows[:4], tmp_path)
 
 
 def test_it_trains_on_two_workers(tmp_path: Path) -> None:
-    done = run.as_given([sys.executable, str(EXAMPLE), "--small"], tmp_path, timeout=900)
+    done = run.as_given([sys.executable, str(EXAMPLES / "verl_smollm2.py"), "--small"], tmp_path, timeout=900)
     assert "tokenpo is active in verl's trainer." in run.plain(done)
     steps = [line for line in done.splitlines() if line.startswith("{'step': ")]
     assert [line.partition(",")[0] for line in steps] == ["{'step': 1", "{'step': 2"]

@@ -48,6 +48,7 @@ def environment() -> dict[str, str]:
         "HYDRA_FULL_ERROR": "1",
         # A busy machine imports slowly: Ray gives its agents 15 seconds and then gives up.
         "RAY_agent_register_timeout_ms": "120000",
+        "RAY_worker_niceness": "0",  # its own 15 starves a run beside other work
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
