@@ -8,7 +8,6 @@ ENGINES ?= .venv-engines
 # A vLLM that samples on a CPU, with TRL and verl around it.
 VLLM    ?= .venv-vllm
 # The oldest supported Tinker client, which SkyRL's server wants, one in the middle, and the newest.
-TINKER_CLIENTS ?= 0.24.1 0.30.4 0.38.0
 # Clones of hosts: SkyRL and prime-rl ask for Python 3.12.
 HOSTS_PYTHON ?= python3.12
 # `make newest` takes the newest of everything; TORCH=torch==2.13.0 holds torch where another would bring CUDA's gigabytes.
@@ -23,7 +22,7 @@ TEST_PROCESSES ?= 2
 # The slowest are named at the end of a run.
 DURATIONS := --durations 10 --durations-min 5
 
-.PHONY: quickstart smollm2 test test-engines test-site test-vllm test-tinker test-tinker-clients test-hosts newest parity check slow bench gpu docs site dist format clean
+.PHONY: quickstart smollm2 test test-engines test-site test-vllm test-tinker test-hosts newest parity check slow bench gpu docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -46,14 +45,6 @@ test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and 
 test-tinker: $(VENV)/.dev  ## the Tinker server at TINKER_URL=..., with TINKER_MODEL=... its first model else: probe, stop, a reward that rises, resume, a dropped connection
 	$(if $(TINKER_URL),,@echo "SKIPPED: no server is tested, as TINKER_URL is not set")
 	TINKER_URL=$(TINKER_URL) TINKER_MODEL=$(TINKER_MODEL) TINKER_API_KEY=$${TINKER_API_KEY:-tml-none} $(BIN)/python -m pytest -s -rs tests/hosts/tinker/test_server.py
-
-test-tinker-clients: $(VENV)/.dev  ## the Tinker clients that are supported, each in an environment on top of .venv
-	for version in $(TINKER_CLIENTS); do \
-		$(PYTHON) -m venv .venv-tinker/$$version && \
-		$(BIN)/python -c "import site, pathlib; print(site.getsitepackages()[0], pathlib.Path('src').resolve(), sep='\n')" > $$(ls -d .venv-tinker/$$version/lib/python*/site-packages)/tokenpo.pth && \
-		.venv-tinker/$$version/bin/pip install --quiet tinker==$$version && \
-		OMP_NUM_THREADS=1 .venv-tinker/$$version/bin/python -m pytest -q tests/hosts/tinker/test_clients.py || exit 1; \
-	done
 
 test-hosts: .venv-hosts/.ready  ## clones of hosts in SKYRL=... PRIME_RL=...: registries, reductions, losses
 	env $(foreach host,SKYRL PRIME_RL,$(if $($(host)),$(host)=$(abspath $($(host))))) $(CLONES) OMP_NUM_THREADS=1 .venv-hosts/bin/python -m pytest tests/hosts/handed
@@ -103,7 +94,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf models/smollm2 $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-tinker .venv-hosts .venv-newest build dist site runs .pytest_cache .ruff_cache
+	rm -rf models/smollm2 $(VENV) $(ENGINES) $(VLLM) .venv-gpu .venv-hosts .venv-newest build dist site runs .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt

@@ -1,39 +1,21 @@
-"""A small recipe for a server in this process, and the server over HTTP."""
+"""A small recipe for a server in this process."""
 
-import asyncio
 import collections
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from small_recipes import merged
-from tinker_support import MODEL, Cloud
-from tinker_support.http import Wire
+from tinker_support import MODEL
 from tinker_support.server import Weights
-from tokenpo.hosts.tinker import answers
-from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import Config
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., Config]:
     return functools.partial(_small, tmp_path / "run")
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """The server over HTTP. We ask again at once, and the client after a fiftieth of its pauses below ten seconds."""
-    monkeypatch.setenv("TINKER_API_KEY", "tml-none")
-    monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    monkeypatch.setattr(answers, "PAUSE", 0.0)
-    monkeypatch.setattr("tinker._base_client.INITIAL_RETRY_DELAY", 0.01)
-    shorter = SimpleNamespace(**vars(asyncio) | {"sleep": lambda s: asyncio.sleep(s / 50 if s < 10 else s)})
-    for module in ("api_future_impl", "internal_client_holder", "retry_handler"):
-        monkeypatch.setattr(f"tinker.lib.{module}.asyncio", shorter)
-    return Wire(Cloud(ASSETS))
 
 
 @pytest.fixture

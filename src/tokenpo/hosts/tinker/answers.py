@@ -1,4 +1,4 @@
-"""Waits for every answer of a server: a limit in seconds, few tries, and one error message if all fail."""
+"""Waits for every answer of a server: a limit in seconds, and one error message if it fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -15,8 +14,6 @@ from ...base.errors import TokenPOError
 from ...base.text import first_line
 
 SECONDS = 3600.0  # the longest wait for an answer
-TRIES = 3  # of a request without effect on the server; the client itself has already retried for minutes
-PAUSE = 2.0  # seconds before the second try
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 
@@ -26,10 +23,10 @@ def value(answer: Any) -> Any:
 
 
 class Answers:
-    """Sends requests to a server and waits for its answers, at most `seconds` each; `again` counts those repeated."""
+    """Sends requests to a server and waits for its answers, at most `seconds` each; the client repeats those lost."""
 
     def __init__(self, address: str = "", seconds: float = SECONDS) -> None:
-        self.address, self.seconds, self.again = address, seconds, 0
+        self.address, self.seconds = address, seconds
         self.server = f"the Tinker server at {address}" if address else "the Tinker server"
 
     @classmethod
@@ -47,33 +44,19 @@ class Answers:
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, TokenPOError):
                 raise
-            more = f", after {self.again} requests that were made again" if self.again else ""
             raise TokenPOError(
-                f"{self.server} failed {doing}: {_words(error)}{more}; once it answers, the run goes on from its last "
+                f"{self.server} failed {doing}: {_words(error)}; once it answers, the run goes on from its last "
                 "checkpoint with --resume RUN --engine tinker"
             ) from error
 
     def one(self, ask: Callable[[], Any], doing: str) -> Any:
-        """The answer to a request that is made only once and may wait in the call itself; raises like `all`."""
-        return self.all([lambda: _background(lambda: value(ask()))], doing, tries=1)[0]
+        """The answer to a request that may wait in the call itself; raises like `all`."""
+        return self.all([lambda: _background(lambda: value(ask()))], doing)[0]
 
-    def all(self, asks: Sequence[Callable[[], Any]], doing: str, tries: int = TRIES) -> list[Any]:
-        """The answers to requests that are sent together; TokenPOError if one failed `tries` times or came too late."""
+    def all(self, asks: Sequence[Callable[[], Any]], doing: str) -> list[Any]:
+        """The answers to requests that are sent together; TokenPOError if one failed or came too late."""
         with self.asking(doing):
-            return [self._waited(future, ask, tries) for future, ask in [(ask(), ask) for ask in asks]]
-
-    def _waited(self, future: Any, ask: Callable[[], Any], tries: int) -> Any:
-        for number in range(1, tries):
-            since = time.monotonic()
-            try:
-                return future.result(self.seconds)
-            except (Exception, asyncio.CancelledError):
-                if time.monotonic() - since >= self.seconds:
-                    raise
-            self.again += 1
-            time.sleep(PAUSE * number)
-            future = ask()
-        return future.result(self.seconds)
+            return [future.result(self.seconds) for future in [ask() for ask in asks]]
 
 
 def _words(error: BaseException) -> str:

@@ -71,7 +71,7 @@ def step(
     scale = len(sent) if loss.mean else 1
     data = [datum(tokens, logprob, slope * scale, loss) for tokens, logprob, slope in sent]
     asks = [lambda: client.forward_backward(data, loss.name), lambda: client.optim_step(adam)]
-    answers.all(asks, "in an update", tries=1)
+    answers.all(asks, "in an update")
 
 
 def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) -> Loss:

@@ -233,8 +233,7 @@ class Server:
         return score(rollouts, prompts, ask)
 
     def _write(self, directory: Path, **places: str) -> None:
-        """Writes SERVER; `asked_again` counts the requests that this process repeated after a failure."""
-        written = {"training_run": str(self.client.model_id), **places, "asked_again": self.answers.again}
+        written = {"training_run": str(self.client.model_id), **places}
         write_whole(directory / SERVER, json.dumps(written, indent=1) + "\n")
 
 
