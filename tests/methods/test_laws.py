@@ -45,6 +45,7 @@ OPTIONS: dict[str, list[dict]] = {
     "holder": [{"first": 0.0}, {"first": -1.0}],
     "delta_l": [{"alpha": 0.0}],
     "clip_b": [{"mu": 0.1}],
+    "clip_v": [{"mu": 0.1, "fraction": 0.2}],
     "prime_rl": [{"low": 0.01, "both": True}],
     "ktae": [{"alpha": 0.0, "end": 1}],
     "gtpo_conflict": [{"cost": 0.0, "most": np.inf}],

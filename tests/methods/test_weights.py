@@ -207,6 +207,9 @@ EXAMPLES = [
     # S = (H - log 4) / 4 of H = 2, 2, 2, 0: 1.5 / 4 below the mean, and the deviation is sqrt(3) / 2 / 4
     worked("clip_b", by_hand([[1.0, 1.0], [1.0, 1.0]], [1, 0], old_entropy=[[2.0, 2.0], [2.0, 0.0]]), -1,
            [[-1, -1], [1, 0]], unit=PAIR / 4, mu=1.0),
+    # at H = log 4 = -log p, S = 0: D is the drift 4, 0, 3, 5, deviation sqrt(3.5): 3 and 5 lie beyond, one may go
+    worked("clip_v", by_hand([[1.0, 1.0], [1.0, 1.0]], [1, 0], entropy=[[np.log(4)] * 2] * 2,
+           entropy_drift=[[4.0, 0.0], [3.0, 5.0]]), -1, [[-1, -1], [1, 0]], unit=PAIR / 4, mu=1.0),
     # k = max(1, int(0.006)) = 1: the third token, r = 0.5, pays |log 0.5| and is pushed up by it. No clip at 1.5.
     # J = (1.5 a - 0.5 a - log 2) / 3; ∂J/∂lp = 1.5 a, 0, -0.5 a + 1 over 3.
     worked("kl_cov", COVARIANT, -(THREE - np.log(2)), [[-1.5 * THREE], [0], [0.5 * THREE - 1]], unit=1 / 3),

@@ -115,6 +115,18 @@ def clip_b(s, *, mu=2.5, low=0.2, high=0.2):
     return token_mean(s, keep * J, keep * dJ)
 
 
+@cases({}, {"mu": 0.3, "fraction": 0.1}, {"mu": 0.0, "fraction": 1.0, "low": 0.1, "high": 0.4}, {"mu": np.inf})
+def clip_v(s, *, mu=2.0, fraction=1e-4, low=0.2, high=0.2):
+    # D = E[S] - S of the current policy; of the tokens with A < 0 and D > μ std, the k of largest D are dropped
+    A = group_advantage(s) + np.zeros(s.mask.shape)
+    D = s.entropy_drift - np.exp(s.logprob) * (s.entropy + s.logprob)
+    beyond = s.mask & (A < 0) & (mu * D[s.mask].std() < D)
+    keep, k = np.ones(s.mask.shape, bool), max(1, int(fraction * s.mask.sum()))
+    keep.flat[np.argsort(np.where(beyond, -D, np.inf), axis=None, kind="stable")[: min(k, beyond.sum())]] = False
+    J, dJ = clipped(*ratio(s), A, low, high)
+    return token_mean(s, keep * J, keep * dJ)
+
+
 @cases({}, {"fraction": 0.1}, {"fraction": 0.5, "coef": 0.3}, {"fraction": 1.0, "coef": 2.0})
 def kl_cov(s, *, fraction=2e-3, coef=1.0):
     # cov_t = (A_t - mean A)(lp_t - mean lp), the means over all tokens of the batch

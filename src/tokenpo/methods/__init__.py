@@ -66,7 +66,7 @@ from .advantages import lite_ppo as lite_ppo, prpo as prpo, flash_reinforce as f
 from .shared_tokens import ktae as ktae, gtpo_conflict as gtpo_conflict
 from .clipping import up as up
 from .lengths import holder as holder, delta_l as delta_l
-from .cov import clip_b as clip_b
+from .cov import clip_b as clip_b, clip_v as clip_v
 from .tilted import gvpo as gvpo, target_po as target_po
 from .teachers import iw_opd as iw_opd
 # isort: on

@@ -60,6 +60,11 @@ def covariance(advantage: Tensor, logprob: Tensor, count: Tensor | int) -> Tenso
     return (advantage - advantage.sum() / count) * (logprob - logprob.sum() / count)
 
 
+def _at(places: Tensor, mask: Tensor) -> Tensor:
+    """[N, T] bool, true at the `places` [M] of the flattened mask."""
+    return torch.zeros_like(mask).flatten().index_fill_(0, places, True).view_as(mask)
+
+
 class RandomCovariant(BatchSignal):
     """True at a few tokens, drawn uniformly from the unclipped ones with cov_low < cov < cov_high."""
 
@@ -79,7 +84,7 @@ class RandomCovariant(BatchSignal):
         eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
-        return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
+        return _at(eligible[order], batch.mask)
 
 
 class TopCovariant(BatchSignal):
@@ -90,8 +95,7 @@ class TopCovariant(BatchSignal):
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
         tokens = int(batch.mask.sum())
         cov = covariance(batch.credit.advantage, batch.policy.logprob, tokens)
-        top = masked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
-        return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
+        return _at(masked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens))), batch.mask)
 
 
 @PAPER
@@ -143,23 +147,63 @@ class Draining(Selection):
         return (batch.credit.advantage < 0) & (batch.signal(self.shift) < -self.mu)
 
 
-@Paper(
+DYNAMICS = Paper(
     "On the Entropy Dynamics in Reinforcement Fine-Tuning of Large Language Models",
     "2602.03392",
     "code",
     "the paper was not read",
-    code="pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipb_advantage.py",
-)
-def clip_b(*, mu: Spread = 2.5, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """Drops the tokens of wrong responses whose push would lower the entropy most.
-
-        S_it = p (H + log p) of the old policy;   pushing a token down changes the entropy along S
-        drop_it where A_i < 0 and S_it − mean S < −mu std S,   mean and std (ddof 0) over the batch's tokens
+    code="pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipb_advantage.py; "
+    "pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipv_advantage.py; "
+    "hiyuchang/Trinity-RFT@1bff739:examples/entropy/clipv_dp_actor.py",
+    about="""
+        S_it = p (H + log p);   pushing a token down changes the entropy along S
+        clip_b: drop_it where A_i < 0 and S_it − mean S < −mu std S,   of the old policy over the rollout batch
+        clip_v: D_it = Σ_v p_v² (H + log p_v) − S_it, what S is expected to be over the vocabulary less what it is;
+                of the n tokens with A_i < 0 and D_it > mu std D, drop the min(n, max(1, int(fraction · tokens)))
+                with the largest D
         J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-    Defaults: mu 2.5 (code), clip 0.2/0.2.
-    Departures: dropped tokens count in the denominator; in the code they leave it.
+    Defaults: mu 2.5 (code); mu 2 and fraction 1e-4 (the class of clip_v; its registered mu, the example's too, is 8.5);
+    clip 0.2/0.2.
+    Departures: std has ddof 0, as in the code. Dropped tokens count in the denominator; in the code they leave it.
+    clip_v takes the current policy over the optimiser step; the code takes the policy before the update, over the
+    rollout batch: in the first update on a rollout batch as a whole they are one.
     Reductions: mu = inf is DAPO with that clip.
-    """
+    """,
+)
+
+
+@DYNAMICS
+def clip_b(*, mu: Spread = 2.5, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """Drops the tokens of wrong responses whose push would lower the entropy most."""
     drop = Drop(Draining(EntropyShift(), mu))
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
+
+
+class Sharpening(BatchSignal):
+    """True at the tokens with A < 0 and D > mu std D, at most `fraction` of all; D = entropy_drift − p (H + log p)."""
+
+    reads = {"entropy", "entropy_drift"}
+    mu: Limit
+    fraction: Fraction
+
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator) -> Tensor:
+        logprob, mask = batch.policy.logprob.double(), batch.mask
+        excess = batch.need("entropy_drift") - logprob.exp() * (batch.need("entropy") + logprob)
+        std = masked.mean((excess - masked.mean(excess, mask)).square(), mask).sqrt()
+        beyond = mask & (batch.credit.advantage < 0) & (std >= 1e-12) & (excess > self.mu * std)
+        most = max(1, int(self.fraction * int(mask.sum())))
+        return _at(masked.largest(excess.flatten(), beyond.flatten(), most), mask)
+
+
+@DYNAMICS
+def clip_v(
+    *,
+    mu: Annotated[Spread, "deviations above 0 from which a token is dropped; inf drops none"] = 2.0,
+    fraction: Annotated[Fraction, "largest share of all tokens that is dropped; one token at least"] = 1e-4,
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """Drops the few tokens of wrong responses whose push would lower the entropy most, next to what is expected."""
+    drop = Drop(Sharpening(mu, fraction))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
