@@ -215,12 +215,61 @@ def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> Non
     assert torch.equal(padded[:16], right) and right.any() and not padded[16:].any()
 
 
-def test_skyrls_last_rows_of_trajectories_are_refused(registries) -> None:
-    """generator.step_wise_trajectories: the estimator gets last rows alone, with a mask of floating ones."""
-    skyrl.register(tokenpo.method("dapo"))
+@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "maxrl"])
+def test_skyrls_steps_of_a_trajectory_are_one_response(method: str, registries) -> None:
+    """generator.step_wise_trajectories: the estimator gets last rows with a mask of floating ones; a loss gets rows."""
+    objective, inputs = tokenpo.method(method), example(5)
+    cuts = torch.rand(inputs.rollouts["mask"].shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    rows, places = inputs.cut(cuts)
+    order = (places.amax(1) >= 0).nonzero()[:, 0]
+    order = order[places[order].amax(1).argsort()]  # a trajectory's rows stand together
+    rows, places = rows.map(lambda x: x[order]), places[order]
+    rollouts, mask = rows.rollouts, rows.rollouts["mask"]
+    last = torch.cat([rollouts["trajectory"].diff() != 0, torch.tensor([True])])
+    rewards = torch.zeros_like(rollouts["old_logprob"])
+    rewards[last, 0] = rollouts["reward"][last]
+    skyrl.register(objective)
+    estimate, loss = (
+        kind.get("tokenpo") for kind in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry)
+    )
+    config = SimpleNamespace(**ALGORITHM, loss_reduction="token_mean", policy_loss_type="tokenpo")
+    uids = [f"uid-{g}" for g in rollouts["group"][last]]
+    of_last, _ = estimate(
+        token_level_rewards=rewards[last], response_mask=torch.ones(len(uids), 9), index=uids, config=config
+    )
+    number = torch.cat([torch.tensor([0]), last[:-1].long()]).cumsum(0)
+    scaled = of_last[number] * mask / mask.sum()
+    leaf, total = rows.policy["logprob"].nan_to_num().requires_grad_(), 0.0
+    for row in range(len(mask)):
+        fields = (
+            x[row : row + 1].nan_to_num() for x in (rollouts["old_logprob"], scaled, mask, rollouts["rollout_logprob"])
+        )
+        old, a, m, sampler = fields
+        value, _ = loss(leaf[row : row + 1], old, a, config=config, loss_mask=m.float(), rollout_logprobs=sampler)
+        value.backward()
+        total += value.item()
+    whole = inputs.evaluate(objective)
+    assert total == pytest.approx(whole.loss.value.item(), rel=1e-11)
+    wanted = whole.gradient.flatten()[places].where(places >= 0, 0.0)
+    torch.testing.assert_close(leaf.grad, wanted, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (tokenpo.method("grpo"), "grpo has a mean of responses, in which SkyRL counts rows"),
+        (dataclasses.replace(tokenpo.method("tepo_v1"), name="mine"), "mine reads whole responses in its loss"),
+        (tokenpo.method("opo"), "opo has a credit that differs between tokens or depends on lengths"),
+        (tokenpo.method("dapo", overlong_length=8, overlong_cache=4), "dapo has a credit that differs between tokens"),
+        (tokenpo.method("cispo"), "cispo is not the policy_loss_type too"),
+    ],
+)
+def test_skyrls_steps_of_a_trajectory_that_hide_what_a_method_reads(method: Any, words: str, registries) -> None:
+    skyrl.register(method)
+    config = SimpleNamespace(**ALGORITHM, loss_reduction=skyrl.REDUCTIONS[type(method.aggregate)])
+    config.policy_loss_type = "other" if method.name == "cispo" else "tokenpo"
     estimate = registries.AdvantageEstimatorRegistry.get("tokenpo")
-    config = SimpleNamespace(**ALGORITHM, loss_reduction="token_mean")
-    with pytest.raises(Unsupported, match=r"step_wise_trajectories gives dapo the last rows"):
+    with pytest.raises(Unsupported, match=words):
         estimate(token_level_rewards=torch.rand(4, 9), response_mask=torch.ones(4, 9), index=[*"aabb"], config=config)
 
 

@@ -6,16 +6,17 @@ be one of its `loss_reduction`s, and the loss proportional to the advantages.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...base.errors import Unsupported, refuse
+from ...base.errors import refuse
 from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
+from ...core.trial import example
 from ...core.types import Credit
 from ...methods import method
 from ..advantage_only import bare, remedy, reward_credit, summed, unfit
@@ -66,11 +67,8 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         require_settings(objective, config, ESTIMATOR)
         kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
         rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
-        if mask.is_floating_point() and bool(mask.all()):
-            raise Unsupported(
-                f"generator.step_wise_trajectories gives {objective.name} the last rows of trajectories alone, without "
-                "their lengths: set it to false"
-            )
+        if mask.is_floating_point() and bool(mask.all()):  # the last rows of step-wise trajectories alone
+            refuse(step_wise(objective, name, config))
         advantage = torch.zeros_like(token_level_rewards)
         advantage[kept] = reward_credit(objective, rewards, mask, group)
         return advantage, advantage
@@ -104,6 +102,29 @@ def require(objective: Objective) -> None:
             f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {remedy(objective)}"
         )
     refuse(faults)
+
+
+def step_wise(objective: Objective, name: str, config: Any) -> Iterator[str]:
+    """Yields what generator.step_wise_trajectories, a row for each step of a trajectory, takes from the objective.
+
+    SkyRL gives an estimator the last row of each trajectory, without lengths, and its advantage to all tokens.
+    """
+    mask, group = example().rollouts["mask"], [row // 4 for row in range(16)]
+    rewards = torch.nn.functional.pad(example().rollouts["reward"][:, None], (0, mask.shape[1] - 1))
+    short, full = (reward_credit(objective, rewards, x, group) for x in (mask, torch.ones_like(mask)))
+    obstacles = {
+        "has a mean of responses, in which SkyRL counts rows": not isinstance(objective.aggregate, TokenMean),
+        "reads whole responses in its loss, and SkyRL gives it rows": bool(objective.of_response),
+        "has a credit that differs between tokens or depends on lengths, which SkyRL does not hand over": (
+            "token_reward" in objective.needs or not bool(((full == short[:, :1]) & (full == full[:, :1])).all())
+        ),
+        "is not the policy_loss_type too": getattr(config, "policy_loss_type", name) != name,
+    }
+    for obstacle in (words for words, applies in obstacles.items() if applies):
+        yield (
+            f"{objective.name} {obstacle}: set generator.step_wise_trajectories to false, or register a method such as "
+            "dapo for both names"
+        )
 
 
 def require_settings(objective: Objective, config: Any, unread: Mapping[str, Any] = {}) -> None:
