@@ -9,18 +9,21 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tokenpo.lab.compare.verdict import Pair, bootstrap, judge, least_seeds
+import second
+from study import METHODS
+
+from tokenpo.lab.compare.verdict import Pair, bootstrap, judge
 
 HERE = Path(__file__).parent
 NAMES = {
     "grpo": "GRPO", "gspo": "GSPO", "cispo": "CISPO", "tepo": "TEPO", "gtpo": "GTPO", "grpo_s": "GRPO-S",
     "tr_grpo": "TR-GRPO", "tr_grpo_literal": "TR-GRPO, literal", "hapo": "HAPO",
 }  # fmt: skip
-FIXED = ("tr_grpo_literal", "gspo", "grpo_s", "hapo", "gtpo", "grpo", "tepo", "cispo", "tr_grpo")
 MARGIN = 0.03
+Rows = dict[str, dict[str, Pair]]
 
 
 def area(run: dict) -> float:
@@ -30,28 +33,20 @@ def area(run: dict) -> float:
 MEASURES = {"training": area, "held out": lambda run: run["held_out"]}
 
 
-def load() -> tuple[dict[str, dict], list[int]]:
-    """Runs by name, and the seeds that every method has."""
-    runs = {x["name"]: x for x in map(json.loads, (HERE / "runs.jsonl").read_text("utf-8").splitlines())}
-    full = [s for s in range(1, 10) if all(f"{m} {s}" in runs for m in ("dapo", *NAMES))]
-    return runs, full
+def full(runs: dict[str, dict], name: Callable[[str, int], str], methods: Sequence[str], most: int) -> list[int]:
+    """The seeds that every method has."""
+    return [s for s in range(1, most + 1) if all(name(m, s) in runs for m in methods)]
 
 
-def verdicts(runs: dict[str, dict], seeds: list[int]) -> dict[str, dict[str, tuple[Pair, str]]]:
-    """measure -> method -> its pair with DAPO, and larger, smaller, alike or undecided."""
-    found = {name: {} for name in MEASURES}
-    holm = len(seeds) >= least_seeds(len(FIXED))
-    own = seeds if holm else range(1, 10)  # in the fixed order a method is compared over all of its pairs
+def compare(
+    runs: dict[str, dict], name: Callable[[str, int], str], methods: Sequence[str], seeds: Sequence[int]
+) -> Rows:
+    """measure -> method -> its pair with DAPO; `name` gives the run of a method and seed."""
+    pairs = [(m, "dapo") for m in methods]
+    found = {}
     for measure, of in MEASURES.items():
-        stopped = False
-        values = {m: {s: of(runs[f"{m} {s}"]) for s in own if f"{m} {s}" in runs} for m in ("dapo", *NAMES)}
-        pairs = judge(values, [(m, "dapo") for m in FIXED], margin=MARGIN)
-        for i, m in enumerate(FIXED):
-            if not holm:
-                (pairs[i],) = judge(values, [(m, "dapo")], margin=MARGIN)
-            word = "undecided" if stopped or not pairs[i].decided else word_of(pairs[i])
-            stopped |= not holm and word == "undecided"
-            found[measure][m] = pairs[i], word
+        values = {m: {s: of(runs[name(m, s)]) for s in seeds} for m in ("dapo", *methods)}
+        found[measure] = dict(zip(methods, judge(values, pairs, margin=MARGIN), strict=True))
     return found
 
 
@@ -60,32 +55,40 @@ def word_of(pair: Pair) -> str:
     return ", ".join(words + ["alike"] * pair.equivalent)
 
 
-def methods(runs: dict[str, dict], seeds: list[int]) -> None:
-    found = verdicts(runs, seeds)
-    dapo = [statistics.fmean(of(runs[f"dapo {s}"]) for s in seeds) for of in MEASURES.values()]
-    print(f"\n{len(seeds)} seeds; DAPO {dapo[0]:.3f} in training, {dapo[1]:.3f} held out\n")
+def methods(runs: dict[str, dict], title: str, name: Callable[[str, int], str], names: Sequence[str], seeds) -> None:
+    found = compare(runs, name, names, seeds)
+    dapo = [statistics.fmean(of(runs[name("dapo", s)]) for s in seeds) for of in MEASURES.values()]
+    print(f"\n{title}: {len(seeds)} seeds; DAPO {dapo[0]:.3f} in training, {dapo[1]:.3f} held out\n")
     print("| less DAPO | in training | | held out | |\n| --- | --- | --- | --- | --- |")
-    for m, name in NAMES.items():
+    for m in names:
         cells = []
-        for measure in MEASURES:
-            pair, word = found[measure][m]
-            if pair.p is None or pair.low is None:
-                cells.append(f"{pair.differences[0]:+.3f} | {word}")
-                continue
+        for pairs in found.values():
+            pair = pairs[m]
             ahead = f"{sum(d > 0 for d in pair.differences)} of {len(seeds)} above, p {pair.p:.3g}"
+            word = word_of(pair) if pair.decided else "undecided"
             cells.append(f"{pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] {ahead} | {word}")
-        curves = [runs[f"{m} {s}"]["curve"] for s in seeds]
+        curves = [runs[name(m, s)]["curve"] for s in seeds]
         entropy = statistics.fmean(x["entropy"][-1] for x in curves)
         kl, clip = (statistics.fmean(y for x in curves for y in x[k] if y is not None) for k in ("kl", "clip_fraction"))
-        print(f"| {name} | {' | '.join(cells)} | entropy {entropy:.2f}, KL {kl:.4f}, clipped {clip:.3f}")
-    for m in ("dapo", *NAMES):
-        print(m, [[round(area(runs[f"{m} {s}"]), 3), runs[f"{m} {s}"]["held_out"]] for s in seeds])
+        print(f"| {NAMES.get(m, m)} | {' | '.join(cells)} | entropy {entropy:.2f}, KL {kl:.4f}, clipped {clip:.3f}")
+    for m in ("dapo", *names):
+        print(m, [[round(area(runs[name(m, s)]), 3), runs[name(m, s)]["held_out"]] for s in seeds])
+
+
+def tuned(runs: dict[str, dict]) -> dict[str, float | None]:
+    """The rate of each method, with what the tuning runs gave."""
+    rates = {}
+    for m in METHODS:
+        known, rates[m] = second.halves(runs, m)
+        tried = {job.name.partition("tune ")[2]: round(area(runs[job.name]), 3) for job in known if job.name in runs}
+        print(f"{m}: {rates[m]}", tried)
+    return rates
 
 
 def sides(runs: dict[str, dict]) -> None:
     print("\n| run | in training | last batch | held out | - | 3 digits | bare | entropy | equal groups |")
     for name, x in runs.items():
-        if name.rpartition(" ")[0] in ("dapo", *NAMES) and name != "dapo 1":
+        if name.split(" ")[0] in ("tune", "sort", *METHODS) and name != "dapo 1":
             continue
         curve, rest = x["curve"], {k: x[k] for k in ("differences", "three_digits", "bare") if k in x}
         ends = [f"{curve[k][-1]:.2f}" for k in ("entropy", "equal_reward_groups")] if curve else ["", ""]
@@ -130,13 +133,12 @@ WIDE, HIGH, LEFT, TOP = 195, 95, 36, 54
 def picture(runs: dict[str, dict], seeds: list[int]) -> str:
     """Nine panels of accuracy by batch: a method against DAPO.
 
-    With three seeds or more, the means and the 95 % interval of the paired difference; with fewer, every run.
+    Means over seeds, and the 95 % interval of the paired difference.
     """
     curves = {m: [runs[f"{m} {s}"]["curve"]["accuracy"] for s in seeds] for m in ("dapo", *NAMES)}
-    few = len(seeds) < 3
-    drawn = {m: x if few else [mean_of(x)] for m, x in curves.items()}
-    top = math.ceil(10 * max(y for x in drawn.values() for line in x for y in line)) / 10
-    steps = len(drawn["dapo"][0])
+    drawn = {m: [statistics.fmean(y) for y in zip(*x, strict=True)] for m, x in curves.items()}
+    top = math.ceil(10 * max(y for x in drawn.values() for y in x)) / 10
+    steps = len(drawn["dapo"])
 
     def line(heights: Sequence[float]) -> str:
         ends = [f"{i * WIDE / (steps - 1):.1f} {HIGH * (1 - y / top):.1f}" for i, y in enumerate(heights)]
@@ -146,9 +148,7 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
         """DAPO's mean plus the ends of the interval, within the panel."""
         gaps = [[a - b for a, b in zip(*x, strict=True)] for x in zip(curves[method], curves["dapo"], strict=True)]
         ends = [bootstrap(x) if any(x) else (0.0, 0.0) for x in zip(*gaps, strict=True)]
-        low, high = (
-            [min(top, max(0.0, d + e[k])) for d, e in zip(drawn["dapo"][0], ends, strict=True)] for k in (0, 1)
-        )
+        low, high = ([min(top, max(0.0, d + e[k])) for d, e in zip(drawn["dapo"], ends, strict=True)] for k in (0, 1))
         return f'<path class="b" d="{line(high)}L{"L".join(reversed(line(low)[1:].split("L")))}Z"/>'
 
     panels = []
@@ -158,14 +158,12 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
         axis += f'<text class="x" x="{WIDE}" y="{HIGH + 14}">{steps}</text>'
         if k % 3 == 0:
             axis += f'<text class="y" x="-5" y="8">{top:.1f}</text><text class="y" x="-5" y="{HIGH}">0</text>'
-        shapes = [f'<path class="g" d="{line(x)}"/>' for x in drawn["dapo"]]
-        shapes += [f'<path class="r" d="{line(x)}"/>' for x in drawn[method]]
-        text = f'<text class="n" x="4" y="-7">{name}</text>{axis}{"" if few else band(method)}{"".join(shapes)}'
+        shapes = f'<path class="g" d="{line(drawn["dapo"])}"/><path class="r" d="{line(drawn[method])}"/>'
+        text = f'<text class="n" x="4" y="-7">{name}</text>{axis}{band(method)}{shapes}'
         panels.append(f'<g transform="translate({x} {y})">{text}</g>')
-    said = "one line a seed" if few else "with the 95 % interval of the paired difference"
     legend = (
         f'<path class="g" d="M{LEFT} 16h24"/><text x="{LEFT + 30}" y="20">DAPO</text><path class="r" d="M110 16h24"/>'
-        f'<text x="140" y="20">the method, {said}; sampled accuracy by batch</text>'
+        f'<text x="140" y="20">the method, with the 95 % interval of the paired difference; accuracy by batch</text>'
     )
     width, height = LEFT + 3 * WIDE + 2 * 28 + 14, TOP + 3 * (HIGH + 52) - 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -174,15 +172,26 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
     return "\n".join([head + style + legend, *panels]) + "</svg>\n"
 
 
-def mean_of(lines: Sequence[Sequence[float]]) -> list[float]:
-    return [statistics.fmean(x) for x in zip(*lines, strict=True)]
-
-
 if __name__ == "__main__":
-    made, common = load()
-    if common:
-        methods(made, common)
-        if sys.argv[1:]:
-            Path(sys.argv[1]).write_text(picture(made, common), "utf-8")
+    made = {x["name"]: x for x in map(json.loads, (HERE / "runs.jsonl").read_text("utf-8").splitlines())}
+    first = "{} {}".format
+    common = full(made, first, list(METHODS), 9)
+    methods(made, "One rate", first, list(NAMES), common)
+    if sys.argv[1:]:
+        Path(sys.argv[1]).write_text(picture(made, common), "utf-8")
     recipe(made)
     sides(made)
+    rates = tuned(made)
+    if None not in rates.values():
+
+        def own(m: str, seed: int) -> str:
+            return second.run(m, seed, rates[m]).name
+
+        if seeds := full(made, own, list(METHODS), 9):
+            methods(made, "Own rates", own, list(NAMES), seeds)
+        held = {f"kl_held {s}": made[f"kl held {s}"] for s in range(1, 10) if f"kl held {s}" in made}
+        if seeds := full(made, own, ["dapo"], len(held)):
+            dapo = {f"dapo {s}": made[own("dapo", s)] for s in seeds}
+            methods(held | dapo, "KL held", first, ["kl_held"], seeds)
+    if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
+        methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
