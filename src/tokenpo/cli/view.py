@@ -16,7 +16,7 @@ SHOWN = (
     ("entropy", "entropy"),
     ("clip_fraction", "clipped"),
     ("kl", "KL moved"),
-    ("zero_advantage_groups", "zero-advantage groups"),
+    ("zero_advantage_groups", "idle groups"),
     ("explained_variance", "explained variance"),
     ("teacher_kl", "KL from teacher"),
 )
@@ -37,23 +37,22 @@ class Lines(View):
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        known = [f"{name} {_padded(metrics.get(key))}" for key, name in SHOWN[:6]]
+        once = [pair for pair in SHOWN[:6] if pair[0] != "accuracy" or metrics[pair[0]] != metrics["reward"]]
+        known = [f"{name} {_padded(metrics.get(key))}" for key, name in once]
         known += [f"{name} {_padded(metrics[key])}" for key, name in SHOWN[6:] if key in metrics]
+        self.say(f"step {int(metrics['step'])}/{total}  {'  '.join(known)}  {self._pace(metrics, total)}")
         if "eval/accuracy" in metrics:
             low, high = _padded(metrics["eval/low"]), _padded(metrics["eval/high"])
-            known.append(f"held-out accuracy {_padded(metrics['eval/accuracy'])} ({low} to {high})")
-        if "eval/reward" in metrics:
-            known.append(f"held-out reward {_padded(metrics['eval/reward'])}")
-        self.say(f"step {int(metrics['step'])}/{total}  {'  '.join(known)}  {self._pace(metrics, total)}")
+            reward = f"  reward {_padded(metrics['eval/reward'])}" if "eval/reward" in metrics else ""
+            self.say(f"  held-out accuracy {_padded(metrics['eval/accuracy'])} ({low} to {high}){reward}")
 
     def _pace(self, metrics: Mapping[str, float], total: int) -> str:
-        """The step's seconds, the time spent, and the time left by the mean of the last steps without evaluations."""
+        """The time spent, and the time left by the mean of the last steps without evaluations."""
         seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
         if not self._first:  # it takes longer than the others
             self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
         self._first = False
         steps, spent = total - int(metrics["step"]), duration(time.monotonic() - self._begun)
-        text = f"this step {seconds:.2f} s  {spent} {'so far' if steps else 'in all'}"
         if not steps or not self._seconds:
-            return text
-        return f"{text}, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"
+            return f"{spent} {'so far' if steps else 'in all'}"
+        return f"{spent}, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"

@@ -85,7 +85,7 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     assert compare(tiny, out) == 0
     shown = capsys.readouterr().out
     assert f"{out}: 4 runs, 3 done, 2 at a time" in shown and "[4/4] plain seed 1: done in " in shown
-    assert "2 methods on tiny, 2 seeds: means over seeds" in shown and "2 seeds cannot tell anything apart" in shown
+    assert "2 methods on tiny, 2 seeds" in shown and "2 seeds cannot tell anything apart" in shown
     assert f"page: {out / 'compare.html'}" in shown and f"numbers: {out / 'compare.json'}" in shown
     assert [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]] == before
     check_results(out)

@@ -125,10 +125,14 @@ def test_broken_lines_and_runs_that_did_not_begin_alike_are_noted(made):
 def test_the_table_and_its_summaries(made):
     comparison = compared(made("grpo,dapo,x@dapo:high=0.5", 8))
     text = shown(comparison)
-    assert "3 methods on small, 8 seeds: means over seeds" in text
-    assert "│ grpo   │    8 │           0.67 │" in text
-    assert "final accuracy: dapo above grpo; x above grpo" in text
-    assert "│ dapo          │      +0.33 │" in text and "│ dapo above grpo │" in text
+    first, second, title, *table = text.splitlines()
+    assert first == "final accuracy, area under the evaluation curve: dapo above grpo; x above grpo"
+    assert (second, title.strip()) == ("final entropy: all 2 pairs inconclusive", "3 methods on small, 8 seeds")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table if line.startswith("│")]
+    assert [row[:4] for row in cells[:2]] == [
+        ["accuracy", "dapo − grpo", "1 − 0.67", "+0.33"], ["", "x − grpo", "1 − 0.67", "+0.33"],
+    ]  # fmt: skip
+    assert cells[0][5:] == ["0.016", "dapo above grpo"] and len(cells) == 6
     assert max(map(len, text.splitlines())) <= 120
     every = compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all")
     assert "│ dapo − grpo │" in shown(every)

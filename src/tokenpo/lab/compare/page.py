@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,6 +13,7 @@ from ...base.text import flat, number
 from ..page import frame
 from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip, ticks
 from ..page.text import Cell, Row, Table, paragraph, print_parts, shortened, visible
+from .measures import Measure
 from .result import Comparison, Result
 from .verdict import Pair
 
@@ -21,22 +22,25 @@ NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
 
 
 def show(comparison: Comparison, stream: TextIO) -> None:
-    """Prints the verdicts, the means, a table of differences for each measure, then notes."""
-    tables = [means(comparison)]
+    """Prints the verdicts, one table of every pair by every measure, then notes."""
+    verdicts, rows = defaultdict(list), []
     for result in comparison.results:
-        rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.verdict)]) for pair in result.pairs]
-        title = f"{result.measure.title}: {result.measure.meaning}"
-        tables.append(Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True))
-    lines = [f"{result.measure.title}: {summary(result)}" for result in comparison.results]
+        verdicts[summary(result)].append(result.measure.title)
+        for pair in result.pairs:
+            measure = result.measure.name if pair is result.pairs[0] else ""
+            both = " − ".join(number(result.mean(label)) for label in (pair.a, pair.b))
+            difference, ends, _, p = numbers(pair)
+            cells = [f"{name(pair.a)} − {name(pair.b)}", both, difference.text, ends.text, p.text, pair.verdict]
+            rows.append(Row(measure, [*map(Cell, cells)]))
+    lines = [f"{', '.join(titles)}: {words}" for words, titles in verdicts.items()]
+    head = ["measure", "methods", "means", "difference", "95 % interval", "p, Holm", "verdict"]
     notes = [f"note: {visible(note, limit=1000)}" for note in comparison.notes]
-    print_parts([*lines, *tables, *notes], stream)
+    print_parts([*lines, Table(head, rows, visible(comparison.subject.title, limit=200), words=True), *notes], stream)
 
 
 def means(comparison: Comparison) -> Table:
     head, subject = ["method", "runs"], comparison.subject
-    for measure in (result.measure for result in comparison.results):
-        unit = f", {measure.unit}" if measure.unit not in ("", "fraction") else ""
-        head.append(visible(measure.title + unit, limit=80))
+    head += [titled(result.measure) for result in comparison.results]
     rows = [
         Row(
             name(label),
@@ -48,6 +52,12 @@ def means(comparison: Comparison) -> Table:
         for label in subject.labels
     ]
     return Table(head, rows, f"{visible(subject.title, limit=200)}: means over seeds")
+
+
+def titled(measure: Measure) -> str:
+    """The measure's title and unit."""
+    unit = f", {measure.unit}" if measure.unit not in ("", "fraction") else ""
+    return visible(measure.title + unit, limit=80)
 
 
 def numbers(pair: Pair) -> list[Cell]:

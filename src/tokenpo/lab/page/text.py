@@ -120,9 +120,9 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
         printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
         if not framed:
             printed.box, printed.pad_edge, printed.padding = None, False, (0, 3, 0, 0)
-        for place, heading in enumerate(part.head):
+        widths = _widths(part, width) if tight else [None] * len(part.head)
+        for place, (heading, most) in enumerate(zip(part.head, widths, strict=True)):
             left = place == 0 or (part.words and place == len(part.head) - 1)
-            most = _longest(part, place, str.split) if tight and not (left and place) else None
             printed.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
         for row in part.rows:
             cells = [
@@ -149,6 +149,18 @@ def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
     cells = [Cell(row.name) if place == 0 else row.cells[place - 1] for row in part.rows]
     texts = [part.head[place], *(text for cell in cells for text in (cell.text, cell.note))]
     return max((len(word) for text in texts for word in split(text)), default=0)
+
+
+def _widths(part: Table, width: int) -> list[int]:
+    """Column widths of a table that must wrap: the longest word of each, and more where that ends the wrapping."""
+    places = range(len(part.head))
+    widths = [_longest(part, place, str.split) for place in places]
+    spare = width - 1 - sum(3 + least for least in widths)
+    missing = {place: _longest(part, place, str.splitlines) - widths[place] for place in places}
+    for place in sorted(missing, key=missing.__getitem__):
+        more = max(0, min(spare, missing[place]))
+        widths[place], spare = widths[place] + more, spare - more
+    return widths
 
 
 def _pieces(part: Table, fits: Callable[[Table], bool]) -> Iterator[Table]:
