@@ -14,6 +14,7 @@ import tokenpo
 from hosts.verl.support import batches
 from tokenpo.base.errors import MissingInput
 from tokenpo.core.parts import EntropyBonus
+from tokenpo.core.trial import Inputs, example
 from tokenpo.hosts.verl import PROVIDES, layout
 from tokenpo.hosts.verl.loss import WorkerLoss
 from tokenpo.methods import METHODS
@@ -75,6 +76,46 @@ def test_steps_have_their_own_denominators(name: str) -> None:
     for rows, (value, _) in zip(plan, done, strict=True):
         ours = torch.tensor([sample.rows.index(place) for place in rows if place in sample.rows])
         assert value == pytest.approx(value_of(objective, whole.rows(ours)), rel=1e-11)
+
+
+def in_sessions() -> tuple[batches.Both, list[str], torch.Tensor, Inputs]:
+    """Rollouts as several outputs a session, with two rows of padding; the place of each token in the whole ones."""
+    whole = example(3)
+    rows, places = whole.cut(torch.rand(whole.rollouts["mask"].shape, generator=torch.Generator().manual_seed(0)) < 0.3)
+    some = rows.rollouts["mask"].any(1)
+    rows, places = rows.map(lambda x: x[some]), places[some]
+    sample = batches.both(seed=3, padding=(0, 5) if len(places) % 2 == 0 else (0, 5, 6), inputs=rows)
+    ids = iter(rows.rollouts["trajectory"].tolist())
+    sessions = [f"s_{next(ids)}" if place in sample.rows else f"pad_{place}" for place in range(len(sample.data))]
+    return sample, sessions, places, whole
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "hapo", "ppo", "opo"])
+@pytest.mark.parametrize(("ranks", "micro"), [(1, 100), (2, 1)])
+def test_outputs_of_a_session_are_one_response(name: str, ranks: int, micro: int) -> None:
+    """Loss and gradient are those of the whole responses; ranks and micro-batches hold parts of them."""
+    sample, sessions, places, whole = in_sessions()
+    objective = batches.method(name)
+    ((value, _),) = batches.through_verl(sample, objective, ranks=ranks, micro=micro, sessions=sessions)
+    expected = batches.directly(dataclasses.replace(sample, inputs=whole), objective)
+    assert value == pytest.approx(float(expected.loss.value), rel=1e-11)
+    wanted = expected.gradient.flatten()[places].where(places >= 0, 0.0)
+    torch.testing.assert_close(batches.gradient(sample), wanted, rtol=1e-11, atol=1e-14)
+
+
+def test_a_session_in_two_optimiser_steps_counts_by_its_tokens() -> None:
+    sample, sessions, _, _ = in_sessions()
+    step, where = batches.begun(sample.data, tokenpo.method("grpo"), sessions)
+    n = len(sample.data)
+    plan = [range(n // 2), range(n // 2, n)]
+    data = layout.credit_fields(tokenpo.method("grpo"), step.rollouts, step.credit, where, plan)
+    counts = [float(data[layout.SEQUENCES][rows[0]]) for rows in plan]
+    assert sum(counts) == pytest.approx(16) and all(0 < x < 16 and x != round(x) for x in counts)
+
+
+def test_outputs_of_a_session_are_put_in_order() -> None:
+    keys = ["a_0_1", "b_0_0", "a_0_0", "a_10_0", "a_0_10", "b_1_0", "a_0_2"]
+    assert [keys[row] for row in layout.in_order(keys)] == "a_0_0 b_0_0 a_0_1 a_10_0 a_0_2 b_1_0 a_0_10".split()
 
 
 def test_what_the_driver_sends_means_the_same_in_another_process() -> None:

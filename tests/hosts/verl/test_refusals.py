@@ -19,6 +19,7 @@ import refused
 import tokenpo
 import tokenpo.hosts.verl.plugin  # where the package is on the path but not installed
 from hosts.verl.support.composed import composed
+from tokenpo.base import errors
 from tokenpo.core.learner import Learner
 from tokenpo.core.parts import RewardToGo, TokenMean
 from tokenpo.hosts.verl.configure import configure
@@ -26,7 +27,7 @@ from tokenpo.hosts.verl.layout import rollouts_of
 from tokenpo.hosts.verl.plugin import OTHERS, refuse
 from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE, policy_loss, require
 from tokenpo.hosts.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
-from tokenpo.hosts.verl.trainer import DRIFT, TokenPOTrainer, learner_of
+from tokenpo.hosts.verl.trainer import DRIFT, TokenPOTrainer, learner_of, several_outputs
 
 # A value other than verl's default, of the setting's own kind.
 _OTHER = (
@@ -207,9 +208,16 @@ def test_a_column_that_names_a_loop_of_verls_where_the_temperature_adapts() -> N
     refused.check("hapo temperature tool_agent agent_name", trainer._next_train_batch)
 
 
-def test_several_outputs_of_a_session() -> None:
-    batch = SimpleNamespace(keys=["a_0_0", "b_0_0", "a_0_1"])
-    refused.check("session output", TokenPOTrainer._compute_advantage, SimpleNamespace(), batch, {})
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [("gspo", {}, "whole responses"), ("kl_cov", {}, "whole updates"), ("opd", {}, "needs teacher_logprob"),
+     ("ppo", {"token_reward": True}, "needs token_reward")],
+)  # fmt: skip
+def test_several_outputs_of_a_session(name: str, options: dict, words: str) -> None:
+    refused.check(
+        f"{name} session output dapo {words}", lambda: errors.refuse(several_outputs(tokenpo.method(name, **options)))
+    )
+    assert not [*several_outputs(tokenpo.method("dapo"))]
 
 
 def test_a_first_update_whose_two_passes_disagree() -> None:

@@ -108,6 +108,23 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_sessions_of_two_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each response in two outputs: verl pads and deals rows, and the workers' loss is on-policy and not zero."""
+    monkeypatch.setenv(run.CHOSEN, "grpo,dapo")
+    loops = tmp_path / "loops.yaml"
+    loops.write_text("- name: halves\n  _target_: hosts.verl.support.outputs.Halves\n", encoding="utf-8")
+    more = {
+        "trainer.v1.trainer_mode": "tokenpo_turns",
+        "+algorithm.tokenpo.method": "dapo",
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "halves",
+        "actor_rollout_ref.rollout.agent.agent_loop_config_path": loops,
+    }
+    run.main_ppo(settings(tmp_path, 4, **more), tmp_path, timeout=1800)
+    for line in lines(tmp_path / "checkpoints", run.LOG):
+        assert abs(line[f"actor/{DRIFT}"]) < 1e-5 and line["actor/grad_norm"] > 0
+
+
+@pytest.mark.slow
 def test_a_critic_is_fitted_beside_the_policy(tmp_path: Path) -> None:
     """verl's critic gives `ppo` the values, and learns from the method's returns."""
     more = {

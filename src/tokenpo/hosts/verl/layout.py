@@ -25,6 +25,7 @@ from . import TOKEN_FIELDS
 
 # Fields with one number per row that phase one adds to verl's batch.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
+TRAJECTORY, TOKENS = "tokenpo_trajectory", "tokenpo_tokens"  # of sessions with several outputs
 
 
 def padded(field: Any) -> Tensor:
@@ -111,8 +112,28 @@ class Rows:
         return Policy(*(torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in views))
 
 
-def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:
+def in_order(keys: Sequence[str]) -> list[int]:
+    """The rows of verl's batch, in which outputs of one session (`UID_SESSION_OUTPUT`) swap places to ascend."""
+    order, places = list(range(len(keys))), dict[str, list[int]]()
+    for row, key in enumerate(keys):
+        places.setdefault(session(key), []).append(row)
+    for rows in places.values():
+        for place, row in zip(rows, sorted(rows, key=lambda row: int(keys[row].rsplit("_", 1)[1])), strict=True):
+            order[place] = row
+    return order
+
+
+def session(key: str) -> str:
+    """The session of a row of verl's batch."""
+    return key.rsplit("_", 1)[0]
+
+
+def rollouts_of(
+    data: TensorDict, objective: Objective, temperature: float, sessions: Sequence[str] | None = None
+) -> tuple[Rollouts, Rows]:
     """The rollouts of verl's whole batch, from `fields(objective)` of every row, and the rows that hold them.
+
+    `sessions` names the session of each row; outputs of one are parts of one trajectory.
 
     Raises:
         MissingInput: verl did not fill a field.
@@ -132,6 +153,8 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
     uid = itertools.compress(map(str, column(data["uid"])), live.tolist())
     fields: dict[str, Any] = {name: value[live] for name, value in facts.items()}
     reward = padded(data["rm_scores"]).sum(1)[live]
+    if sessions is not None:
+        fields["trajectory"] = torch.tensor(numbered(list(itertools.compress(sessions, live.tolist()))))
     return Rollouts(reward=reward, group=torch.tensor(numbered(list(uid))), **fields), Rows(live, data["response_mask"])
 
 
@@ -140,14 +163,24 @@ def credit_fields(
 ) -> TensorDict:
     """The fields that phase one adds to verl's batch; its critic is fitted to `returns`.
 
-    `minibatches` are the rows of each optimiser step; the number of live rows is a denominator of its losses.
+    `minibatches` are the rows of each optimiser step; the number of live rows is a denominator of its losses, and a row
+    of a trajectory counts as its share of the trajectory's tokens.
     """
     advantage, sequences = rows.nested(credit.advantage), torch.zeros(len(rows.live), dtype=torch.float64)
+    length = rollouts.mask.sum(1) if credit.length is None else credit.length
+    share = sequences.masked_scatter(rows.live, rollouts.mask.sum(1).double() / length)
     for minibatch in minibatches:
-        sequences[list(minibatch)] = rows.live[list(minibatch)].sum().double()
+        sequences[list(minibatch)] = share[list(minibatch)].sum()
     columns = {
-        name: torch.zeros(len(rows.live)).to(x).masked_scatter(rows.live, x)
-        for name, x in ((REWARD, rollouts.reward), (GROUP, rollouts.group))
+        # The numbers of padding rows are above all others: they are nobody's trajectory.
+        name: torch.arange(len(rows.live), 2 * len(rows.live)).to(x).masked_scatter(rows.live, x)
+        for name, x in (
+            (REWARD, rollouts.reward),
+            (GROUP, rollouts.group),
+            (TRAJECTORY, rollouts.trajectory),
+            (TOKENS, credit.length),
+        )
+        if x is not None
     }
     out = rows.signals(objective, credit)
     returns = credit.advantage if objective.critic is None else credit.signals[objective.critic]

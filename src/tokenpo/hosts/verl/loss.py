@@ -15,7 +15,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from ...core.objective import Objective
 from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
-from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
+from .layout import GROUP, REWARD, SEQUENCES, TOKENS, TRAJECTORY, padded, signal_fields, token_facts
 
 # Mean |log-ratio|. Its presence in verl's metrics shows that this loss was called. Because of the "min" in its name
 # verl's reduce_metrics keeps the smallest over optimiser steps: the first one's, where the policy is still the sampler.
@@ -52,10 +52,11 @@ class WorkerLoss:
         reads = "entropy" in objective.needs  # `configure` has switched it on
         entropy = no_padding_2_padding(model_output["entropy"], data) if reads else None
         facts: dict[str, Any] = token_facts(data, objective.needs, self.temperature)
-        rollouts = Rollouts(reward=data[REWARD], group=data[GROUP], **facts)
+        trajectory, length = (data.get(name, None) for name in (TRAJECTORY, TOKENS))
+        rollouts = Rollouts(reward=data[REWARD], group=data[GROUP], trajectory=trajectory, **facts)
         named = signal_fields(self.objective).items()
         signals = {part: padded(data[field]) for part, field in named if field in data}
-        return Batch(rollouts, Credit(padded(data["advantages"]), signals), Policy(logprob, entropy))
+        return Batch(rollouts, Credit(padded(data["advantages"]), signals, length), Policy(logprob, entropy))
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
-from ...base.errors import TokenPOError, Unsupported, present
+from ...base.errors import TokenPOError, present, refuse
 from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
 from ...core.learner import Learner
@@ -36,7 +36,7 @@ from ...records.metrics import credit_metrics
 from ...records.trace import require_same_tokens
 from . import temperature
 from .configure import Settings, configure
-from .layout import Rows, credit_fields, dealt, fields, rollouts_of, taught
+from .layout import Rows, credit_fields, dealt, fields, in_order, rollouts_of, session, taught
 from .loss import DRIFT, WorkerLoss
 from .record import ZERO, Record
 from .settings import steps_alone
@@ -93,16 +93,16 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         """Phase one on the whole step batch, in place of verl's estimators."""
-        if len({key.rsplit("_", 1)[0] for key in batch.keys}) < len(batch.keys):  # UID_SESSION_OUTPUT
-            raise Unsupported(
-                "verl's agent loop gave several outputs for a session, which would count as responses of their own: "
-                "let the loop return one output"
-            )
+        sessions = None
+        if len({*map(session, batch.keys)}) < len(batch.keys):
+            refuse(several_outputs(self.objective))
+            batch.reorder(in_order(batch.keys))
+            sessions = [*map(session, batch.keys)]
         if "teacher_logprob" in self.objective.needs:
             put(batch, taught(get(batch, ["teacher_logprobs", "response_mask"])))
         data, plan = get(batch, fields(self.objective)), self._plan(len(batch))
         heat = float(self.config.actor_rollout_ref.rollout.temperature)
-        rollouts, where = rollouts_of(data, self.objective, heat)
+        rollouts, where = rollouts_of(data, self.objective, heat, sessions)
         step, self.tokenpo_rows = self.learner.begin(rollouts), where
         for part, numbers in self.learner.memory.items():
             metrics |= {f"tokenpo/{type(part).__name__}/{name}": float(x) for name, x in numbers.items()}
@@ -246,6 +246,20 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
         seed=config.actor_rollout_ref.actor.data_loader_seed,
         ratio=RatioCheck("verl", REMEDY, settings.keys.ratio_tolerance or TOLERANCE, over="mean"),
     )
+
+
+def several_outputs(objective: Objective) -> Iterator[str]:
+    """Yields what the objective lacks where an agent loop returns several outputs for a session: one trajectory."""
+    obstacles = {
+        "reads whole responses in its loss": bool(objective.of_response),
+        "looks at whole updates, or makes several passes": steps_alone(objective),
+        **{f"needs {name}": name in objective.needs for name in ("teacher_logprob", "token_reward")},
+    }
+    for obstacle in (words for words, applies in obstacles.items() if applies):
+        yield (
+            f"{objective.name} {obstacle}, and verl's agent loop gave several outputs for a session, which verl's "
+            "micro-batches and rewards hold apart: let the loop return one output, or choose a method such as dapo"
+        )
 
 
 def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:

@@ -105,6 +105,7 @@ def through_verl(
     step_rows: int | None = None,
     part: int = 0,
     loss_fn: WorkerLoss | None = None,
+    sessions: Sequence[str] | None = None,
 ) -> list[tuple[float, dict[str, float]]]:
     """Loss and metrics of each optimiser step as verl's engine would add them up; leaves gradients in the sample.
 
@@ -114,9 +115,10 @@ def through_verl(
         step_rows: rows of an optimiser step over all ranks; None takes all.
         part: pass of the objective.
         loss_fn: that of the objective and the pass; None makes it.
+        sessions: that of each of verl's rows; None gives each one of its own.
     """
     data, n = sample.data.copy(), len(sample.data)
-    step, where = begun(data, objective)
+    step, where = begun(data, objective, sessions)
     plan = dealt(n, ranks, step_rows or n)
     loss_fn = loss_fn or WorkerLoss(objective, LENGTH, 1.0, part)
     data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
@@ -135,9 +137,9 @@ def of_whole_step(loss_fn: WorkerLoss, seed: int) -> float:
     return value
 
 
-def begun(data: TensorDict, objective: tokenpo.Objective) -> tuple[Step, Rows]:
+def begun(data: TensorDict, objective: tokenpo.Objective, sessions: Sequence[str] | None = None) -> tuple[Step, Rows]:
     """Phase one, as in our trainer."""
-    rollouts, where = rollouts_of(data, objective, 1.0)
+    rollouts, where = rollouts_of(data, objective, 1.0, sessions)
     return Learner(objective, length=LENGTH).begin(rollouts), where
 
 
