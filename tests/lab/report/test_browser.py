@@ -1,4 +1,4 @@
-"""The page in a real Chromium: chosen by keyboard, linked by its address, and hostile texts stay text."""
+"""The page in a real Chromium: chosen by keyboard, and hostile texts stay text."""
 
 from contextlib import closing
 
@@ -18,11 +18,11 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def open_page(browser):
-    """`open_page(report file, fragment="")` -> the page; at the end it must not have complained."""
+    """`open_page(report file)` -> the page; at the end it must not have complained."""
     opened: list[Page] = []
 
-    def go(path, fragment: str = "") -> Page:
-        opened.append(browser.open(path.as_uri() + fragment))
+    def go(path) -> Page:
+        opened.append(browser.open(path.as_uri()))
         return opened[-1]
 
     yield go
@@ -45,21 +45,10 @@ def chosen(page: Page) -> dict[str, str]:
     return dict(page.eval(each("[x.id, x.selectedOptions[0].text]", "select")))
 
 
-def by(page: Page) -> str:
-    return page.eval("document.querySelector('[name=quantity]:checked + span').textContent")
-
-
 def focus(page: Page, selector: str, *keys: str) -> None:
     """Presses keys on an element."""
     page.eval(f"document.querySelector('{selector}').focus()")
     page.press(*keys)
-
-
-def colours(page: Page) -> list[str]:
-    """The background of every token of the left side."""
-    return page.eval(
-        "[...document.querySelectorAll('#left .tokens tbody tr')].map(t => getComputedStyle(t).background)"
-    )
 
 
 def test_the_first_view_is_the_first_and_the_last_step(story, open_page):
@@ -67,7 +56,6 @@ def test_the_first_view_is_the_first_and_the_last_step(story, open_page):
     page = open_page(run / "report.html")
     shown = drawn(tree(page))
     assert [one.step for one in shown] == [1, 1, 60, 60] and all(one in embedded(written) for one in shown)
-    assert page.eval("location.hash") == ""
 
 
 def test_every_response_can_be_reached_by_keyboard(story, open_page):
@@ -91,23 +79,6 @@ def test_every_response_can_be_reached_by_keyboard(story, open_page):
     focus(page, "#left-response", "ArrowDown", "ArrowDown")
     assert chosen(page)["left-response"].startswith("row 1: ")
     assert [len(pane.all("article")) for pane in tree(page).all("section", "pane")] == [1, 2]
-
-
-def test_a_view_is_linked_by_its_address(story, open_page):
-    run, _ = story
-    page = open_page(run / "report.html")
-    focus(page, "#left-step", "ArrowDown")
-    focus(page, "#left-response", "ArrowDown")
-    focus(page, "[name=quantity]:checked", "ArrowRight")
-    address = page.eval("location.hash")
-    assert address == "#by=weight&left=10.1.1&right=60.1.all"
-    again = open_page(run / "report.html", address)
-    assert (chosen(again), by(again)) == (chosen(page), by(page)) and by(again) == "weight"
-    assert drawn(tree(again)) == drawn(tree(page))
-    again.eval("location.hash = '#by=ratio&left=20.2.all&right=none'")
-    again.eval("new Promise(done => setTimeout(done, 50))", wait=True)
-    assert (chosen(again)["left-step"], by(again)) == ("20", "ratio")
-    assert [pane["id"] for pane in tree(again).all("section", "pane") if "hidden" not in pane.attributes] == ["left"]
 
 
 def test_the_policy_stops_what_is_put_into_the_page(story, browser):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...base.text import flat, number
 from ..page import frame
-from ..page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip, ticks
+from ..page.chart import Chart, Line, Spot, draw, strip, strip_labels, ticks
 from ..page.text import Cell, Row, Table, paragraph, print_parts, shortened, visible
 from .measures import Measure
 from .result import Comparison, Result
@@ -117,7 +117,6 @@ def heading(comparison: Comparison) -> str:
 
 
 HERE = Path(__file__).parent
-STRIP = 360  # width of a strip
 
 
 def render(comparison: Comparison) -> str:
@@ -153,17 +152,17 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     """One measure: its differences, each with a strip and a verdict."""
     spots = [_spot(pair) for pair in result.pairs]
     ends = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
-    axis = Axis(ticks(min([0.0, *ends]), max([0.0, *ends]), 4), STRIP, zero=True)
+    marks = ticks(min([0.0, *ends]), max([0.0, *ends]), 4)
     rows = []
     for pair, spot in zip(result.pairs, spots, strict=True):
         label = f"difference {signed(pair.mean)}, 95 % interval {interval(pair) or 'none'}"
-        picture = Cell("", picture=strip([spot], axis, label, band=pair.margin))
+        picture = Cell("", picture=strip(spot, marks, label, band=pair.margin))
         reason = pair.reason
         for note in comparison.notes:  # do not repeat a note from the top of the page
             reason = reason.removeprefix(note).lstrip()
         verdict = Cell(visible(pair.verdict, limit=1000), reason, kind="decided" if pair.decided else "")
         rows.append(Row(pair_name(comparison, pair), [picture, *numbers(pair), verdict]))
-    head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=axis_labels(axis))]
+    head, foot = [heading(comparison), "", *NUMBERS, "verdict"], [Cell("", picture=strip_labels(marks))]
     return {
         "title": visible(result.measure.title, limit=80),
         "meaning": visible(result.measure.meaning, limit=300),

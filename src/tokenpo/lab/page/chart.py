@@ -22,7 +22,7 @@ Place = Callable[[float], float]  # from a number to its pixel
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
 FOOT, END = HEIGHT - BOTTOM, WIDTH - RIGHT
 MOST_POINTS, MOST_READINGS = 300, 60
-ROW, MARGIN = 24, 14  # height of a row and margin of a strip
+STRIP, ROW, MARGIN = 360, 24, 14  # width, height and margin of a strip
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
@@ -253,43 +253,27 @@ class Spot:
     points: Sequence[tuple[float, str]] = ()
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A strip's axis from the first to the last of `marks`; `zero` draws a line at 0."""
-
-    marks: Sequence[float]
-    width: int
-    zero: bool = False
-
-    @property
-    def x(self) -> Place:
-        return scale(self.marks[0], self.marks[-1], MARGIN, self.width - MARGIN)
-
-
-def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = None) -> Markup:
-    """The spots, one per row; `name` is the accessible name; `band` shades from −band to band."""
-    height, px = ROW * len(spots), axis.x
-    parts = [f'<svg class="strip" viewBox="0 0 {axis.width} {height}" role="img" aria-label="{escape(name)}">']
+def strip(spot: Spot, marks: Sequence[float], name: str, band: float | None = None) -> Markup:
+    """A spot on an axis from the first to the last of `marks`; `name` is the accessible name; `band` shades ±band."""
+    px = scale(marks[0], marks[-1], MARGIN, STRIP - MARGIN)
+    parts = [f'<svg class="strip" viewBox="0 0 {STRIP} {ROW}" role="img" aria-label="{escape(name)}">']
     if band is not None:
         left, right = px(-band), px(band)
-        parts.append(f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{height}"/>')
-    parts += [f'<path class="grid" d="M{px(mark):.1f} 0V{height}"/>' for mark in axis.marks]
-    if axis.zero:
-        parts.append(f'<path class="zero" d="M{px(0):.1f} 0V{height}"/>')
-    for place, spot in enumerate(spots):
-        y = ROW * (place + 0.5)
-        for x, title in spot.points:
-            parts.append(
-                f'<circle class="seed" cx="{px(x):.1f}" cy="{y:g}" r="2.5"><title>{escape(title)}</title></circle>'
-            )
-        if spot.low is not None and spot.high is not None:
-            parts.append(f'<path class="whisker {spot.colour}" d="M{px(spot.low):.1f} {y:g}H{px(spot.high):.1f}"/>')
-        if spot.mean is not None:
-            parts.append(f'<circle class="dot {spot.colour}" cx="{px(spot.mean):.1f}" cy="{y:g}" r="5"/>')
+        parts.append(f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{ROW}"/>')
+    parts += [f'<path class="grid" d="M{px(mark):.1f} 0V{ROW}"/>' for mark in marks]
+    parts.append(f'<path class="zero" d="M{px(0):.1f} 0V{ROW}"/>')
+    y = f"{ROW / 2:g}"
+    for x, title in spot.points:
+        parts.append(f'<circle class="seed" cx="{px(x):.1f}" cy="{y}" r="2.5"><title>{escape(title)}</title></circle>')
+    if spot.low is not None and spot.high is not None:
+        parts.append(f'<path class="whisker {spot.colour}" d="M{px(spot.low):.1f} {y}H{px(spot.high):.1f}"/>')
+    if spot.mean is not None:
+        parts.append(f'<circle class="dot {spot.colour}" cx="{px(spot.mean):.1f}" cy="{y}" r="5"/>')
     return Markup("".join(parts) + "</svg>")
 
 
-def axis_labels(axis: Axis) -> Markup:
-    """The numbers under a strip."""
-    marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{number(x)}</text>' for x in axis.marks)
-    return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')
+def strip_labels(marks: Sequence[float]) -> Markup:
+    """The numbers under strips."""
+    px = scale(marks[0], marks[-1], MARGIN, STRIP - MARGIN)
+    texts = (f'<text class="tick x" x="{px(x):.1f}" y="11">{number(x)}</text>' for x in marks)
+    return Markup(f'<svg class="strip" viewBox="0 0 {STRIP} 16" aria-hidden="true">{"".join(texts)}</svg>')

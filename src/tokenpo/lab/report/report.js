@@ -12,9 +12,8 @@
   // A view is an index for each of `parts`; response -1 is all responses to the prompt. First are the first and the last
   // step, at a prompt with an advantage; of a single step its first two prompts.
   const last = data.steps.length - 1;
-  const first = [0, last].map((step) => ({ step, prompt: data.steps[step].live, response: -1 }));
-  if (last === 0) first.forEach((at, side) => (at.prompt = Math.min(side, data.steps[0].prompts.length - 1)));
-  let views = first;
+  const views = [0, last].map((step) => ({ step, prompt: data.steps[step].live, response: -1 }));
+  if (last === 0) views.forEach((at, side) => (at.prompt = Math.min(side, data.steps[0].prompts.length - 1)));
 
   function prompts(at) {
     return data.steps[at.step].prompts;
@@ -28,20 +27,16 @@
     return Math.min(Math.max(index, 0), list.length - 1);
   }
 
-  // The view with every index inside its list.
-  function valid(at) {
-    const step = within(at.step, data.steps);
-    const prompt = within(at.prompt, data.steps[step].prompts);
-    const list = data.steps[step].prompts[prompt].cards;
-    return { step, prompt, response: at.response < 0 ? -1 : within(at.response, list) };
-  }
-
   // The view after a menu's choice; at another step the same prompt, or the same place.
   function changed(old, part, index) {
-    if (part !== "step") return valid({ ...old, [part]: index });
-    const text = prompts(old)[old.prompt].text;
-    const same = data.steps[index].prompts.findIndex((prompt) => prompt.text === text);
-    return valid({ step: index, prompt: same < 0 ? old.prompt : same, response: old.response });
+    const at = { ...old, [part]: index };
+    if (part === "step") {
+      const text = prompts(old)[old.prompt].text;
+      const same = prompts(at).findIndex((prompt) => prompt.text === text);
+      at.prompt = same < 0 ? within(old.prompt, prompts(at)) : same;
+    }
+    if (at.response >= 0) at.response = within(at.response, cards(at));
+    return at;
   }
 
   function element(tag, text, name) {
@@ -121,41 +116,6 @@
     pane.querySelector(".view").append(...list.map(drawn));
   }
 
-  // One side was moved to `at`.
-  function move(side, at) {
-    views = views.map((old, i) => (i === side ? at : old));
-    show(side);
-    write();
-  }
-
-  // The address of the page names what is shown: #by=entropy&left=10.1.all&right=none; step, prompt, response.
-  function place(at) {
-    return [data.steps[at.step].number, at.prompt + 1, at.response < 0 ? "all" : at.response + 1].join(".");
-  }
-
-  function write() {
-    const right = both.checked ? place(views[1]) : "none";
-    const address = new URLSearchParams({ by: data.scales[chosenScale()]?.name ?? "", left: place(views[0]), right });
-    history.replaceState(null, "", "#" + address);
-  }
-
-  function placed(text, otherwise) {
-    const found = /^(-?\d{1,9})\.(\d{1,4})\.(all|\d{1,4})$/.exec(text ?? "");
-    const step = found ? data.steps.findIndex((one) => one.number === Number(found[1])) : -1;
-    if (step < 0) return otherwise;
-    const response = found[3] === "all" ? -1 : Number(found[3]) - 1;
-    return valid({ step, prompt: Number(found[2]) - 1, response });
-  }
-
-  function read() {
-    const address = new URLSearchParams(location.hash.slice(1));
-    const scale = data.scales.findIndex((one) => one.name === address.get("by"));
-    if (scale >= 0) document.getElementById("q" + scale).checked = true;
-    both.checked = address.has("right") ? address.get("right") !== "none" : last > 0 || first[1].prompt > 0;
-    views = names.map((name, side) => placed(address.get(name), first[side]));
-    names.forEach((_, side) => show(side));
-  }
-
   function chosenScale() {
     return data.scales.findIndex((_, i) => document.getElementById("q" + i).checked);
   }
@@ -182,27 +142,22 @@
     next.focus();
   }
 
-  function listen() {
-    names.forEach((name, side) => {
-      for (const part of parts) {
-        const select = document.getElementById(name + "-" + part);
-        select.addEventListener("change", () => move(side, changed(views[side], part, Number(select.value))));
-      }
-    });
-    both.addEventListener("change", () => {
-      names.forEach((_, side) => show(side));
-      write();
-    });
-    for (const radio of document.getElementsByName("quantity")) radio.addEventListener("change", write);
-    document.addEventListener("keydown", walk);
-    document.addEventListener("focusin", (event) => {
-      const token = event.target.closest(".tokens tbody tr");
-      if (token) tell(token);
-    });
-    window.addEventListener("hashchange", read);
-  }
-
+  names.forEach((name, side) => {
+    for (const part of parts) {
+      const select = document.getElementById(name + "-" + part);
+      select.addEventListener("change", () => {
+        views[side] = changed(views[side], part, Number(select.value));
+        show(side);
+      });
+    }
+  });
+  both.checked = last > 0 || views[1].prompt > 0;
+  both.addEventListener("change", () => show(1));
+  document.addEventListener("keydown", walk);
+  document.addEventListener("focusin", (event) => {
+    const token = event.target.closest(".tokens tbody tr");
+    if (token) tell(token);
+  });
   for (const hidden of document.querySelectorAll(".choose, .sides")) hidden.hidden = false;
-  listen();
-  read();
+  names.forEach((_, side) => show(side));
 })();
