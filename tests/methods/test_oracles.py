@@ -23,7 +23,7 @@ DRAWN = {"clip_cov", "s_grpo"}
 
 # Methods that stop the gradient of a weight on purpose: the differences of their values are not their gradients.
 STOPPED = {"cispo", "aspo", "ce_gppo", "dppo_kl", "dppo_tv", "rollout_is", "fipo", "real", "topr", "vespo", "eb_cispo"}
-STOPPED |= {"sdpo", "up", "gvpo", "target_po"}
+STOPPED |= {"sdpo", "up", "gvpo", "target_po", "decoupled"}
 # The same for some of the options; of m2po the bound is a token, without gradient.
 STOPPED_WITH = {
     "tr_grpo": lambda options: options.get("weight_prob") != "old",

@@ -228,7 +228,7 @@ def test_infinite_are_only_limits() -> None:
             "clip_cov.cov_high gmpo.low dppo_tv.threshold dppo_tv.cap dppo_kl.threshold dppo_kl.cap "
             "skywork_entropy.target aer.rho nthr.beta hmpo.cap dhpo.sequence_high opsm.delta m2po.budget "
             "m2po_rollout.threshold fipo.decay fipo.safety ppo.value_clip vapo.value_clip rto.bound rto.value_clip "
-            "opd.bound clip_b.mu clip_v.mu flash_reinforce.delta gtpo_conflict.most"
+            "opd.bound clip_b.mu clip_v.mu vaco.delta vaco.cap flash_reinforce.delta gtpo_conflict.most"
         ).split()
     }
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}

@@ -40,6 +40,8 @@ WHOLE = [
     ("dapo", {"high": 0.2, "dual": 1e9}, "grpo", {}, EQUAL),
     # every response has the one id, and as often
     *((name, {"mu": np.inf}, "dapo", {"high": 0.2, "dual": None}, RAGGED) for name in ("clip_b", "clip_v")),
+    ("decoupled", {}, "dapo", {"high": 0.2, "dual": None}, RAGGED.but(staleness=0 * RAGGED.staleness + 1)),
+    ("vaco", {}, "dapo", {"high": 0.272, "dual": None}, RAGGED.but(rollout_logprob=RAGGED.old_logprob)),
     ("delta_l", {"alpha": 0.0, "low": 0.1, "high": 0.3, "length": 64}, "grpo", {"low": 0.1, "high": 0.3}, LONG),
     ("holder", {"first": 0.0}, "gspo", {"low": 0.2, "high": 0.2}, RAGGED),
     ("prime_rl", {"both": True, "low": 1.0, "high": 1.0}, "prime_rl", {"low": 1.0, "high": 1.0}, RAGGED),

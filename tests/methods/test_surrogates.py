@@ -20,6 +20,13 @@ PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
 RATIOS = [[1.1, 1.5], [1.3], [0.5, 2.0]]
 R = 1 + np.log(3)
 EXAMPLES = [
+    # ρ = 4, 1: mean |ρ - 1| = 1.5; ρ = 4, 1/2: 1.75, both above 1. With A > 0 the 4 rises further, with A < 0 it falls
+    # back, where it weighs 2; the 1 stands still, and the 1/2 falls further
+    worked("vaco", by_hand([[1, 1], [1, 1]], [1, 0], rollout_logprob=np.log([[1 / 16, 1 / 4], [1 / 16, 1 / 2]])),
+           -(1 - 2), [[0, -1], [2, 0]], unit=PAIR / 4, delta=1.0),
+    # a third of log 1.331 is log 1.1, half of log 4 is log 2
+    worked("decoupled", by_hand([[1.331], [4.0]], [1, 0], staleness=[[3], [2]]), -(1.1 - 2), [[-1.1], [2]],
+           unit=PAIR / 2),
     # row means: 1.1 and 1.5 clipped to 1.2: 1.15; 0; 0.5 clipped to -0.8 and -2 (no clip above for A < 0): -1.4
     worked("grpo", by_hand(RATIOS, [2, 1, 0]), 0.5, [[-1.1, 0], [0, 0], [0, 2]], unit=THREE / 6),
     # 1.1, 1.5 clipped to 1.28; 0; 0.5 clipped to -0.8, 20 stopped by the dual clip at -10, -2; six tokens

@@ -410,6 +410,12 @@ def test_rewards_of_tokens_and_of_the_reference_arrive_where_they_are() -> None:
     np.testing.assert_allclose(got, [3 - math.log(2), 2], rtol=1e-12)
 
 
+def test_the_entropy_reward_of_a_token_is_its_negative_log_probability() -> None:
+    """Probabilities of 1/4, factor 1/2 and reward 7: log 2 arrives at both tokens, 7 at the last."""
+    got = _advantages("ppo", by_hand([[1, 1]], [7]), entropy=0.5, whiten=False)
+    np.testing.assert_allclose(got, [7 + 2 * math.log(2), 7 + math.log(2)], rtol=1e-12)
+
+
 def test_ospo_by_hand() -> None:
     """Rewards 1, 0: A = ±a, a = 1/2 / (d + 1e-6), d = sqrt(1/2). Two segments of two tokens, worth 3/4 and 1/4: 2φ - Σφ
     is ±1/2, over d + 1e-6 that is ±a. A mean of a, 2a and 0. The wrong response has one token, and nothing to share."""

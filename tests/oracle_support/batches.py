@@ -43,6 +43,7 @@ class Sample:
     value: np.ndarray
     teacher_logprob: np.ndarray
     teacher_divergence: np.ndarray
+    staleness: np.ndarray
     prompt_logprob: np.ndarray
     baseline: np.ndarray
     drafts: np.ndarray
@@ -187,4 +188,5 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "baseline": np.round(rng.normal(size=31), 2)[sample.group],
         "teacher_logprob": np.where(mask, np.minimum(sample.old_logprob + rng.normal(size=shape), -1e-3), 0.0),
         "teacher_divergence": np.where(mask, rng.exponential(0.3, shape), 0.0),
+        "staleness": np.where(mask, rng.integers(0, 4, shape), 0.0),
     }

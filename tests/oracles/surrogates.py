@@ -39,6 +39,23 @@ def dapo(s, *, low=0.2, high=0.28, dual=10.0):
     return token_mean(s, *clipped(*ratio(s), group_advantage(s), low, high, dual))
 
 
+@cases({}, {"delta": 0.01}, {"delta": 0.0, "cap": 1.005, "low": 0.1, "high": 0.4}, {"delta": np.inf})
+def vaco(s, *, delta=2.0, cap=2.0, low=0.2, high=0.272):
+    rho, A = np.exp(s.old_logprob - s.rollout_logprob), group_advantage(s)
+    kept = (response_mean(s, np.abs(rho - 1)) <= delta) | (np.sign(rho - 1) * np.sign(A) <= 0)
+    J, dJ = clipped(*ratio(s), A, low, high)
+    w = kept * np.minimum(rho, cap)
+    return token_mean(s, w * J, w * dJ)
+
+
+@cases({}, {"low": 0.1, "high": 0.4, "dual": 2.0})
+def decoupled(s, *, low=0.2, high=0.2, dual=None):
+    # the proximal policy lies a share (g - 1) / g of the way from the old to the current one, which does not move it
+    share = np.array([[(g - 1) / g if g > 1 else 0.0 for g in row] for row in s.staleness])
+    r = np.exp((1 - share) * (s.logprob - s.old_logprob))
+    return token_mean(s, *clipped(r, r, group_advantage(s), low, high, dual))
+
+
 @cases({}, {"low": 0.1, "high": 0.4}, {"length": 64}, {"length": 5, "high": 0.3})
 def dr_grpo(s, *, low=0.2, high=0.2, length=None):
     # A_i = R_i - mean_g: no division by the standard deviation

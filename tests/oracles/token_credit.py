@@ -314,10 +314,14 @@ def gtpo(
         token_reward=(True, False),
     ),
     {"lam": 0.9, "beta": 0.3},
+    {"lam": 0.9, "gamma": 0.8, "beta": 0.1, "entropy": 0.5, "whiten": False},
 )
-def ppo(s, *, lam=1, gamma=1, whiten=True, token_reward=False, beta=0, low=0.2, high=0.2, critic_lam=1, value_clip=0.5):
+def ppo(
+    s, *, lam=1, gamma=1, whiten=True, token_reward=False, beta=0, entropy=0, low=0.2, high=0.2, critic_lam=1,
+    value_clip=0.5,
+):  # fmt: skip
     # what the critic is fitted to is no part of this loss: `value_loss` below
-    A, _ = gae(s, arriving(s, token_reward, beta), lam, gamma)
+    A, _ = gae(s, arriving(s, token_reward, beta, entropy), lam, gamma)
     return token_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))
 
 
@@ -379,13 +383,14 @@ def rto(s, *, dpo=0.05, bound=0.05, beta=0.01, lam=0.95, low=0.2, high=0.2, valu
     return sequence_mean(s, *clipped(*ratio(s), whitened(A, s.mask) if whiten else A, low, high))
 
 
-def arriving(s, token_reward=False, beta=0.0):
-    """[N, T] r_t: the tokens' own, or the response's at its last token; less beta times the log-ratio to π_ref."""
+def arriving(s, token_reward=False, beta=0.0, entropy=0.0):
+    """[N, T] r_t: the tokens' own, or the response's at its last token; less beta times the log-ratio to π_ref, and
+    entropy times the log-probability."""
     r = np.array(s.token_reward) if token_reward else np.zeros(s.mask.shape)
     for i in range(0 if token_reward else len(r)):
         if s.mask[i].any():
             r[i, np.flatnonzero(s.mask[i])[-1]] = s.reward[i]
-    return r - beta * (s.old_logprob - s.ref_logprob)
+    return r - beta * (s.old_logprob - s.ref_logprob) - entropy * s.old_logprob
 
 
 def gae(s, r, lam, gamma):

@@ -64,7 +64,8 @@ from .critics import ppo as ppo, vapo as vapo, rto as rto
 from .teachers import opd as opd, gkd as gkd, rlsd as rlsd, sdar as sdar, sdpo as sdpo
 from .advantages import lite_ppo as lite_ppo, prpo as prpo, flash_reinforce as flash_reinforce
 from .shared_tokens import ktae as ktae, gtpo_conflict as gtpo_conflict
-from .clipping import up as up
+from .clipping import up as up, decoupled as decoupled
+from .regions import vaco as vaco
 from .lengths import holder as holder, delta_l as delta_l
 from .cov import clip_b as clip_b, clip_v as clip_v
 from .tilted import gvpo as gvpo, target_po as target_po

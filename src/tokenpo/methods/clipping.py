@@ -6,13 +6,14 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from ..core.facts import Fact, Kind
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.ratio import k2
 from ..core.parts.credit import GroupAdvantage
 from ..core.parts.entropy import HighInResponse
 from ..core.parts.loss import SequenceMean, TokenMean
-from ..core.parts.part import Penalty, SurrogateStage
+from ..core.parts.part import Penalty, Sampler, Supplied, SurrogateStage
 from ..core.parts.surrogate import (
     Bounds,
     Clip,
@@ -26,9 +27,55 @@ from ..core.parts.surrogate import (
 )
 from ..core.parts.weights import BatchWeight
 from ..core.ranges import AboveOne, AboveZero, NotNegative, Positive, Share, at_least, limit, require
-from ..core.types import Batch, Trust
+from ..core.types import Batch, Rollouts, Trust
 from .options import Ceiling, Dual, DualOfScripts, Floor, High, Low, OfPolicy, OfResponse
 from .paper import TRL, VERL, Paper
+
+
+class Staleness(Supplied):
+    """The input `staleness`, for `decoupled`; 0 in an engine that samples anew after every update."""
+
+    gives = "staleness"
+    fact = Fact(
+        "updates of the policy since the one that sampled the token", Kind(">= 0", "it is >= 0", 0.0), scale=2.0
+    )
+
+    def supply(self, rollouts: Rollouts, sampler: Sampler) -> Tensor:
+        return torch.zeros_like(rollouts.old_logprob)
+
+
+class ProximalRatio(Ratio):
+    """exp(lp − lp_prox), lp_prox = lp_old + (g − 1)/g · sg[lp − lp_old] with the staleness g; lp_old where g ≤ 1."""
+
+    staleness: Staleness = Staleness()
+
+    def __call__(self, batch: Batch) -> Tensor:
+        x, gap = self.log(batch), batch.need("staleness").clamp(min=1)
+        return (x - (gap - 1) / gap * x.detach()).exp()
+
+
+@Paper(
+    "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
+    "2505.24298",
+    "code",
+    "the paper was not read",
+    code="inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
+)
+def decoupled(*, low: Low = 0.2, high: High = 0.2, dual: Dual = None) -> Objective:
+    """Clips around a policy between the sampler's and the current one, the nearer to it the older the token.
+
+        g_it = updates since the policy that sampled the token,   lp_old = that policy's log-probability
+        lp_prox = lp_old + (g_it − 1)/g_it · (sg[lp] − lp_old),   lp_old where g_it ≤ 1
+        J = 1/Σ|o_i| Σ_i Σ_t min(u_it A_i, clip(u_it, 1−low, 1+high) A_i),   u_it = exp(lp_it − lp_prox,it)
+
+    A stale token would be clipped for what the updates since have done to it. The policy before the latest update is
+    guessed from the ends, without scoring the responses again (prox_logp_method="loglinear").
+    Defaults: clip 0.2/0.2, no dual clip (its settings).
+    Departures: the advantage is GRPO's, and the framework's weight exp(lp_prox − lp_old), off by default, is not here.
+    The log-ratio is bounded to ±20. Your loop gives `staleness`; engines that sample anew after every update have 0.
+    Reductions: g ≤ 1 everywhere is DAPO with that clip.
+    """
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ProximalRatio(), dual), TokenMean())
 
 
 @Paper(

@@ -17,7 +17,9 @@ ValueClip = Annotated[Limit, "how far a step may move the value, in units of the
 Whitened = Annotated[bool, "advantages with mean 0 and variance 1 over the tokens of the batch"]
 
 
-@Paper("Proximal Policy Optimization Algorithms", "1707.06347", "code", code=VERL)
+@Paper(
+    "Proximal Policy Optimization Algorithms", "1707.06347", "code", code=f"{VERL}; rnilva/eapo-ijcai25@60aaa54:eapo.py"
+)
 def ppo(
     *,
     lam: Lambda = 1.0,
@@ -29,10 +31,12 @@ def ppo(
     whiten: Whitened = True,
     beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the rewards; 0 needs none"] = 0.0,
     token_reward: Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_reward`"] = False,
+    entropy: Annotated[NotNegative, "coefficient of −log π_old in the reward of a token; 0 switches it off"] = 0.0,
 ) -> Objective:
     """Uses a learnt value as the baseline of every token and as the estimate of the reward still to come.
 
-        δ_it = r_it + gamma V_i,t+1 − V_it,   r the reward at the last token,   V after the last token 0
+        δ_it = r_it + gamma V_i,t+1 − V_it,   V after the last token 0
+        r_it = 1[last token] R_i − beta (lp_old − lp_ref) − entropy · lp_old,   all before the update
         A_it = Σ_k (gamma lam)^k δ_i,t+k   (GAE, 1506.02438 eq. 16),   whitened over the tokens of the batch
         G_it = V_it + A'_it,   A' with the critic's own lam and before whitening
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
@@ -40,13 +44,16 @@ def ppo(
 
     V_it is the value of the critic before token t and before the update. V and A pass through tokens outside the mask.
     Defaults: lam = gamma = 1, clip 0.2/0.2, value_clip 0.5, whitening and the token mean, as in verl's code.
-    Departures: V after a response that was cut off is 0, as in verl.
+    Options: entropy is the entropy reward of maximum-entropy RL, as a sample of it: its authors' code (2407.18143)
+    adds it to the reward with augmented_reward, and there coefficients are 0.01 and 0.02.
+    Departures: V after a response that was cut off is 0, as in verl. One critic, gamma and lam serve reward and
+    entropy; EAPO's second critic with its own is not here.
     Notes: with the exact V every fixed lam gives the exact gradient, without whitening's shift; with any wrong V only
     lam = 1 does.
     Reductions: lam = gamma = 1 without whitening is R − V; a V of 0 everywhere then leaves R, and whitened it is
     REINFORCE++. gamma = lam = 0 is the reward of the token less V.
     """
-    rewards = TokenRewards(beta, float(token_reward), end=not token_reward)
+    rewards = TokenRewards(beta, float(token_reward), end=not token_reward, entropy=entropy)
     critic = Critic(rewards, critic_lam, gamma, value_clip)
     return Objective(Gae(rewards, lam, gamma, whiten), Clip(FixedBounds(low, high)), TokenMean(), critic=critic)
 

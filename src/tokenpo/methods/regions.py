@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
+from ..core.ops import masked
 from ..core.ops.ratio import BOUND, log_ratio
+from ..core.parts.correction import RolloutCorrection
 from ..core.parts.credit import GroupAdvantage
 from ..core.parts.loss import TokenMean
 from ..core.parts.part import BatchSignal, Look, Penalty, Selection, Signal
@@ -196,6 +198,50 @@ def m2po_rollout(
 ) -> Objective:
     """Drops the tokens on which the sampler and the old policy differ most."""
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(Keep(Nearest(threshold)),))
+
+
+class Aligned(Selection):
+    """Tokens of responses with mean_t |ρ_it − 1| ≤ delta, and those that their advantage moves toward the sampler."""
+
+    reads = {"rollout_logprob"}
+    of_response = True
+    delta: Limit
+
+    def __call__(self, batch: Batch) -> Tensor:
+        x = log_ratio(batch.rollouts.old_logprob, batch.need("rollout_logprob"))
+        near = masked.mean(x.expm1().abs(), batch.mask, dim=1) <= self.delta
+        return near | (x * batch.credit.advantage <= 0)
+
+
+@Paper(
+    "Align and Filter: Improving Performance in Asynchronous On-Policy RL",
+    "2603.01365",
+    "code",
+    "only abstract and introduction were read; the form for language models is one author's, in a framework",
+    code="allenai/open-instruct@61afa04:open_instruct/grpo_utils.py",
+)
+def vaco(
+    *,
+    delta: Annotated[Limit, "bound of a response's mean |ρ − 1|; inf drops nothing"] = 2.0,
+    cap: Annotated[Cap, "largest weight ρ"] = 2.0,
+    low: Low = 0.2,
+    high: High = 0.272,
+) -> Objective:
+    """Drops tokens that move further from the sampler, in responses where the old policy is too far from it already.
+
+        ρ_it = exp(lp_old,it − lp_roll,it),   D_i = mean_t |ρ_it − 1|
+        keep_it = D_i ≤ delta, or A_i log ρ_it ≤ 0
+        J = 1/Σ|o_i| Σ_i Σ_t keep_it · min(ρ_it, cap) · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    Half of the expected |ρ − 1| is the total variation between the two policies. A dropped token counts in the
+    denominator.
+    Defaults: cap 2, clip 0.2/0.272 (the framework's); delta 2, its example, as its own default is off.
+    Departures: without the alignment of advantages to the latest values, as there is no critic. log ρ is bounded to
+    ±20, in the framework to ±10.
+    Reductions: delta = inf is DAPO with that clip and the correction "tis"; with lp_roll = lp_old it is DAPO.
+    """
+    weights = (Keep(Aligned(delta)), RolloutCorrection(cap=cap))
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=weights)
 
 
 class Between(Region):

@@ -14,8 +14,8 @@ from .part import CreditStage, Part, Penalty, Signal
 
 
 class TokenRewards(Part):
-    """r_it = token · token_reward − beta · (lp_old − lp_ref) + clip(teacher · (lp_teacher − lp_ref), ±bound)
-    + 1[t is the last response token] · R_i.
+    """r_it = token · token_reward − beta · (lp_old − lp_ref) − entropy · lp_old
+    + clip(teacher · (lp_teacher − lp_ref), ±bound) + 1[t is the last response token] · R_i.
 
     Args:
         beta: coefficient of the log-ratio to the reference, ≥ 0; with 0 no reference is read.
@@ -25,6 +25,7 @@ class TokenRewards(Part):
         teacher: coefficient of the log-ratio of teacher to reference (DPO's implicit reward), ≥ 0; with 0 no teacher
             is read.
         bound: limit on the teacher's term of a token, in units of the reward, > 0; inf means none.
+        entropy: coefficient of −lp_old, the sampled token's share of the entropy, ≥ 0.
     """
 
     beta: NotNegative = 0.0
@@ -32,6 +33,7 @@ class TokenRewards(Part):
     end: bool = True
     teacher: NotNegative = 0.0
     bound: AboveZero = math.inf
+    entropy: NotNegative = 0.0
 
     @property
     def reads(self) -> set[str]:
@@ -52,6 +54,8 @@ class TokenRewards(Part):
             reward = reward + self.token * rollouts.need("token_reward").double()
         if self.beta:
             reward = reward - self.beta * (rollouts.old_logprob - rollouts.need("ref_logprob")).double()
+        if self.entropy:
+            reward = reward - self.entropy * rollouts.old_logprob.double()
         if self.teacher:
             x = log_ratio(rollouts.need("teacher_logprob").double(), rollouts.need("ref_logprob"))
             reward = reward + (self.teacher * x).clamp(-self.bound, self.bound)
