@@ -34,7 +34,7 @@ def test_the_policy_is_seen_as_it_is(batch):
         assert float(result.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
 
 
-REFUSED = {*"vineppo spo ospo igrpo remax thr nthr tw_grpo arm opd gkd iw_opd rlsd sdar sdpo rto".split()}
+REFUSED = {*"vineppo spo ospo igrpo remax thr nthr tw_grpo arm opd gkd iw_opd rlsd sdar sdpo rto decoupled".split()}
 
 
 @pytest.mark.parametrize("name", METHODS)
