@@ -61,7 +61,7 @@ def settings(model, method, train, test, run):
         "actor_rollout_ref.actor.ppo_mini_batch_size": 4,  # prompts of an update
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 8,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
-        "data.max_prompt_length": 64,
+        "data.max_prompt_length": 48,
         "data.max_response_length": 16,
         "reward.custom_reward_function.path": Path(__file__).absolute(),
         "actor_rollout_ref.actor.strategy": "fsdp2",
@@ -76,6 +76,7 @@ def settings(model, method, train, test, run):
     }
 
 
+MEMORY = {"+ray_kwargs.ray_init.object_store_memory": 1500000000}  # bytes; the weights pass through it
 SMALL = {
     "actor_rollout_ref.actor.optim.lr": "3e-4",
     "data.max_response_length": 64,
@@ -99,7 +100,7 @@ def main():
         name, train, test = ("dial_sum", 64, 8) if options.small else ("sums", 4000, 100)
         model = run.model(folder / "model") if options.small else Path(options.model).absolute()
         given = settings(model, options.method, *prepare(name, folder, train, test), folder / "run")
-        given |= (SMALL if options.small else {}) | run.CPU | dict(word.split("=", 1) for word in options.words)
+        given |= run.CPU | (SMALL if options.small else MEMORY) | dict(word.split("=", 1) for word in options.words)
         words = (f"{key}={value}" for key, value in given.items())
         command = [sys.executable, "-m", "verl.trainer.main_ppo", *words]
         subprocess.run(command, cwd=folder, env=run.environment(), check=True)
