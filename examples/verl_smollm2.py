@@ -77,6 +77,7 @@ def settings(model, method, train, test, run):
 
 
 MEMORY = {"+ray_kwargs.ray_init.object_store_memory": 1500000000}  # bytes; the weights pass through it
+SHOWN = ("step", "reward", "grad_norm", "entropy", "eval/accuracy")
 SMALL = {
     "actor_rollout_ref.actor.optim.lr": "3e-4",
     "data.max_response_length": 64,
@@ -99,14 +100,15 @@ def main():
         folder = Path(folder)
         name, train, test = ("dial_sum", 64, 8) if options.small else ("sums", 4000, 100)
         model = run.model(folder / "model") if options.small else Path(options.model).absolute()
-        given = settings(model, options.method, *prepare(name, folder, train, test), folder / "run")
+        run_directory = folder / "run" if options.small else Path(f"runs/verl-smollm2-{options.method}").absolute()
+        given = settings(model, options.method, *prepare(name, folder, train, test), run_directory)
         given |= run.CPU | (SMALL if options.small else MEMORY) | dict(word.split("=", 1) for word in options.words)
         words = (f"{key}={value}" for key, value in given.items())
         command = [sys.executable, "-m", "verl.trainer.main_ppo", *words]
         subprocess.run(command, cwd=folder, env=run.environment(), check=True)
-        for line in (folder / "run" / "metrics.jsonl").read_text().splitlines():
+        for line in (run_directory / "metrics.jsonl").read_text().splitlines():
             made = json.loads(line)
-            print({name: made.get(name) for name in ("step", "reward", "grad_norm", "entropy")})
+            print({name: made[name] for name in SHOWN if name in made})
 
 
 if __name__ == "__main__":
