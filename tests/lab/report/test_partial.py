@@ -264,3 +264,14 @@ def test_probability_is_that_of_the_sampler(make_run, page, traced):
     assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
     assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
     assert "old_logprob" not in tree.text
+
+
+def test_the_page_lists_what_the_first_steps_rewarded(make_run, page):
+    run = make_run()
+    assert not page(run).all("table", "paid")
+    line = {"prompt": [{"role": "user", "content": "1+1"}], "completion": "<b>1+1", "reward": 1.0, "answer": "2"}
+    rows = [{"step": 1, **line}, {"step": 2, **line, "reward": 0.0}, {"step": 2, **line, "reward": None}, "torn"]
+    write(run, [*rows, {"step": 3, **line, "completion": "2"}, {"step": 4, **line}], "samples.jsonl")
+    (table,) = page(run).all("table", "paid")
+    cells = [cell.text for cell in table.one("tbody").all("td")]
+    assert cells == ["1", "1", "user: 1+1", "<b>1+1", "2", "3", "1", "user: 1+1", "2", "2"]

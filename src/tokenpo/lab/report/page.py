@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...base.jsonl import whole_lines, with_step
 from ...base.text import duration, flat, number
 from ...methods import METHODS, paper
 from ...records.metrics import EXACT, LOGGED, NOTE, Number
-from ...records.run import Run, Trace, read_run, read_trace
+from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
 from ..page.chart import Chart, Line, draw
 from ..page.text import paragraph, percent, visible
@@ -141,6 +142,7 @@ def _line(run: Run, curve: Curve) -> Line:
 
 
 HERE = Path(__file__).parent
+FIRST, MOST_REWARDED = 3, 12  # steps and responses of the list of rewarded ones
 WIDE, NARROW = 8, 3  # numbers per row of the readout
 
 
@@ -175,6 +177,7 @@ def render(run: Run, trace: Trace) -> str:
         facts=[(name, text) for name, text in _facts(run) if text],
         outcomes=outcomes, held_out=held_out,
         notes=[*notes, *_undrawn(run, undrawn)],
+        rewarded=_rewarded(run.path / "samples.jsonl"),
         objective=paragraph(run.objective.strip("\n"), limit=20_000),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant], browser=browser,
@@ -210,6 +213,19 @@ def _setting(run: Run, path: str) -> str:
 
 def _short(value: Any) -> str:
     return "" if value is None else visible(str(value), limit=120)
+
+
+def _rewarded(path: Path) -> list[tuple[str, str, str, str, str]]:
+    """(step, reward, prompt, response, expected) of the rewarded responses in samples.jsonl, in the first steps."""
+    rows = []
+    for line in whole_lines(path, with_step, []) if path.is_file() else ():
+        step, reward, said = line.value["step"], line.value.get("reward"), line.value.get("completion")
+        if step > FIRST or len(rows) == MOST_REWARDED:
+            break
+        if isinstance(reward, (int, float)) and reward > 0 and isinstance(said, str):
+            texts = in_words(line.value.get("prompt")), said, in_words(line.value.get("answer"))
+            rows.append((number(step), number(reward), *(visible(text, limit=300) for text in texts)))
+    return rows
 
 
 def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
