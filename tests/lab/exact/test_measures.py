@@ -12,6 +12,7 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo.cli.main import main
+from tokenpo.core.types import Batch, Policy, Totals
 from tokenpo.lab.exact import measures
 from tokenpo.lab.exact.measures import MEASURES, Number, direction, directions, measure
 from tokenpo.lab.exact.policy import Walk, truth, walk
@@ -103,6 +104,31 @@ def test_one_decision(method):
     torch.testing.assert_close(
         counted(method), torch.tensor([size, -size], dtype=torch.float64), rtol=1e-12, atol=1e-15
     )
+
+
+@pytest.mark.parametrize("right", [1, 4, 12, 30, 39])
+def test_grpo_with_a_divergence_moves_success_as_its_recurrence_says(right):
+    """Of 40 responses `right` are right, p of them; the reference succeeds with q = 0.3. GRPO's maximiser around the
+    policy succeeds with h(p), logit h(p) = logit q + 1 / (beta s), s the deviation: 2503.06639, read in the author's
+    post https://ymroueh.me/post/post_2. Up the logit of p, GRPO less beta KL(π ‖ reference) has the gradient
+    p (1 - p) beta (logit h(p) - logit p): it rests where h does, above q.
+    """
+    count, beta, q, p = 40, 2.0, torch.tensor(0.3, dtype=torch.float64), torch.tensor(right / 40, dtype=torch.float64)
+    wins = torch.arange(count)[:, None] < right
+    logit = p.logit().requires_grad_()
+    logprob = torch.where(wins, logit, -logit).sigmoid().log()
+    rollouts = tokenpo.Rollouts(
+        mask=torch.ones_like(wins), reward=wins[:, 0].double(), group=torch.zeros(count).long(),
+        old_logprob=logprob.detach(), ref_logprob=torch.where(wins, q, 1 - q).log(),
+    )  # fmt: skip
+    kl = tokenpo.parts.ReferenceKl(beta, tokenpo.parts.K2())
+    objective = tokenpo.methods.extended(tokenpo.method("grpo"), reference=kl)
+    batch = Batch(rollouts, objective.prepare(rollouts), Policy(logprob))
+    (slope,) = torch.autograd.grad(-objective.loss(batch, Totals.of(rollouts)).value, logit)
+    deviation = math.sqrt(right * (count - right) / (count * (count - 1))) + 1e-6
+    h = (q.logit() + 1 / (beta * deviation)).sigmoid()
+    assert float(slope) == pytest.approx(float(p * (1 - p) * beta * (h.logit() - p.logit())), rel=1e-9)
+    assert h > q
 
 
 def test_perfect_credit_puts_everything_on_decisions():
