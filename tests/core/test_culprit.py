@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from own_part import gives, made
+from own_part import gives
 from tokenpo import Batch, Objective, Policy, Rollouts, Totals
 from tokenpo.core.culprit import broken
 from tokenpo.core.parts import SignalWeight, Unclipped
 from tokenpo.core.parts.part import Aggregate, CreditStage, Penalty, Shaping, Signal, SurrogateStage, Weight
-from tokenpo.core.types import Trust
 
 GRPO = tokenpo.method("grpo")
 MASK = torch.tensor([[True, True, True], [True, True, False]])
@@ -83,17 +82,6 @@ def test_a_gradient_is_that_of_a_part_whose_answer_is_finite() -> None:
     assert found == "the gradient of penalty Root() is nan on token 0 of rollout 0"
 
 
-def test_no_slope_of_a_ratio_that_is_only_reported_is_named() -> None:
-    """1 + sqrt(r − 1) has an infinite one at r = 1, and no loss goes along it."""
-
-    def reports(self: Any, batch: Batch) -> Trust:
-        trust = Unclipped()(batch)
-        return dataclasses.replace(trust, ratio=1 + (trust.ratio - 1).sqrt())
-
-    objective = dataclasses.replace(GRPO, surrogate=made(SurrogateStage, reports))
-    assert broken(objective, *_batch(objective)) is None
-
-
 def test_none_is_named_where_each_is_finite() -> None:
     """1e200 · 1e200 is an infinity, of two weights that are not."""
     huge = gives(Weight, torch.full(MASK.shape, 1e200, dtype=torch.float64))
@@ -101,13 +89,3 @@ def test_none_is_named_where_each_is_finite() -> None:
     batch, totals = _batch(objective)
     assert not objective.loss(batch, totals).value.isfinite()
     assert broken(objective, batch, totals) is None
-
-
-def test_nothing_of_the_batch_is_changed() -> None:
-    objective = dataclasses.replace(GRPO, penalties=(Root(),))
-    batch, totals = _batch(objective)
-    before = batch.policy.logprob.detach().clone()
-    batch.policy.logprob.retain_grad()
-    broken(objective, batch, totals)
-    assert torch.equal(batch.policy.logprob, before)
-    assert batch.policy.logprob.grad is None

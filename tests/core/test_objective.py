@@ -182,7 +182,6 @@ def test_scope_needs_and_flags_follow_from_the_parts() -> None:
         ({"weight_placement": "ratio", "upper": 1.2}, 0),
         ({"weight_placement": "ratio", "high": 0.39}, 1),
         ({"weight_placement": "ratio", "high": 0.4}, 0),
-        ({"weight_placement": "ratio", "alpha": 1.1}, 0),  # 1.1 sigmoid(6.75) < 1.2 at p = 1
     ],
 )
 def test_a_weight_above_the_clip_is_told(options: dict, notes: int) -> None:
@@ -357,21 +356,6 @@ def test_an_objective_looks_again() -> None:
         dataclasses.replace(PLAIN, weights=(Careless(),))
 
 
-def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
-    """As those of a class inside of a function, whose names are the function's own."""
-
-    @dataclass(frozen=True)
-    class Local(Signal):
-        pass
-
-    @dataclass(frozen=True)
-    class Mine(Weight):
-        signal: Local
-
-    own = (Mine(Local()),)
-    assert dataclasses.replace(PLAIN, weights=own).weights is own
-
-
 ONES = torch.ones(2, 3, dtype=torch.float64)
 TRUST = Unclipped()(_batch(PLAIN))
 WHOLE = "expected a tensor of shape [2, 3]"
@@ -381,24 +365,14 @@ COEFFICIENT = "expected a tensor of shape [] or [2, 1] or [2, 3]"
 @pytest.mark.parametrize(
     ("slots", "words"),
     [
-        ({"weights": (gives(Weight, None),)}, f"weight Mine() gave None, {WHOLE}"),
         ({"weights": (Times(1.0), gives(Weight, ONES[:1]))}, f"weight Mine() gave shape [1, 3], {WHOLE}"),
-        ({"weights": (By(gives(Signal, ONES[0])),)}, f"signal Mine() gave shape [3], {WHOLE}"),
         ({"weights": (By(gives(BatchSignal, None)),)}, f"signal Mine() gave None, {WHOLE}"),
         ({"penalties": (gives(Penalty, None),)}, f"penalty Mine() gave None, {WHOLE}"),
-        ({"penalties": (gives(Penalty, 0.5),)}, f"penalty Mine() gave 0.5, {WHOLE}"),
-        ({"surrogate": gives(SurrogateStage, None)}, f"Trust.value of surrogate Mine() gave None, {WHOLE}"),
-        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
-         f"Trust.value of surrogate Mine() gave shape [3], {WHOLE}"),
-        ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
-         f"Trust.lower of surrogate Mine() gave None, {WHOLE}"),
         ({"surrogate": gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
          f"Trust.upper of surrogate Mine() gave shape [3], {WHOLE}"),
-        ({"credit": gives(CreditStage, None)}, f"credit Mine() gave None, {WHOLE}"),
         ({"credit": gives(CreditStage, ONES[:, 0])}, f"credit Mine() gave shape [2], {WHOLE}"),
         ({"shaping": (gives(Shaping, ONES[:, :1]),)},
          "shaping Mine() gave shape [2, 1], expected a tensor of shape [2]"),
-        ({"aggregate": gives(Aggregate, None)}, f"aggregate Mine() gave None, {COEFFICIENT}"),
         ({"aggregate": gives(Aggregate, ONES[0])}, f"aggregate Mine() gave shape [3], {COEFFICIENT}"),
         ({"only": gives(Selection, None)}, f"selection Mine() gave None, {WHOLE}"),
     ],

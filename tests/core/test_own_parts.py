@@ -1,7 +1,6 @@
 """Parts of a user's own: their errors get a note, `check_method` catches their mistakes, and they are frozen values."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,10 @@ from torch import Tensor
 
 import tokenpo
 from own_part import gives, made
-from tokenpo import Batch, MissingInput, Objective, TokenPOError, UnknownName, check_method
+from tokenpo import Batch, MissingInput, Objective, UnknownName, check_method
 from tokenpo.core.laws import Nonconforming
 from tokenpo.core.parts import Clip, Selection, Signal, SignalWeight, SurrogateStage, Weight, walk
-from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, Memory, MemorySignal, Part, Penalty, Shaping
+from tokenpo.core.parts.part import Aggregate, BatchSignal, CreditStage, MemorySignal, Penalty, Shaping
 from tokenpo.core.trial import example
 
 GRPO = tokenpo.method("grpo")
@@ -121,19 +120,6 @@ def test_a_part_that_writes_into_its_arguments_is_caught_by_the_laws(
     assert said.endswith(f"{slot.removesuffix(' of a step')} Mine() changed {name} in place: let it work on a clone()")
 
 
-@pytest.mark.parametrize(
-    "numbers", [None, 1.0, {"mean": None}, {"mean": float("nan")}, {"mean": "much"}, {"mean": torch.tensor(0.5)}]
-)
-def test_a_memory_that_holds_no_finite_numbers_by_name_is_caught_by_the_laws(numbers: Any) -> None:
-    memory = made(
-        MemorySignal,
-        lambda self, x, numbers: x.old_logprob.exp(),
-        start=lambda self: {"mean": 0.5},
-        after=lambda self, *given: numbers,
-    )
-    assert "memory_survives_a_checkpoint" in _refused(dataclasses.replace(GRPO, weights=(SignalWeight(memory),)))
-
-
 class Bare(Weight):
     """Without a decorator: a subclass of a part is a frozen dataclass."""
 
@@ -147,14 +133,6 @@ class Hiding(Clip):
     def __init__(self, bounds: Any, share: float) -> None:
         super().__init__(bounds)
         self.share = share
-
-
-class Another(Clip):
-    """The fields of its base, another call, and something kept."""
-
-    @functools.cached_property
-    def kept(self) -> int:
-        return 1
 
 
 def test_a_subclass_is_a_frozen_dataclass_whatever_stands_above_it() -> None:
@@ -179,37 +157,3 @@ def test_nothing_hides_outside_the_fields() -> None:
         del GRPO.surrogate.bounds
     with pytest.raises(dataclasses.FrozenInstanceError, match="Clip is frozen"):
         GRPO.surrogate.dual = 2.0
-
-
-def test_a_subclass_may_change_what_is_called_and_keep_what_it_computed() -> None:
-    other = Another(GRPO.surrogate.bounds)
-    assert other.kept
-    assert dataclasses.replace(GRPO, surrogate=other).surrogate is other
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (Weight, "entropy_gradient"),
-        (Weight, "idle_on_policy"),
-        (Weight, "of_response"),
-        (Penalty, "follows_advantage"),
-        (BatchSignal, "draws"),
-        (Memory, "reads"),
-    ],
-)
-def test_what_a_part_says_of_itself_is_no_method(kind: type, name: str) -> None:
-    """A forgotten @property would be a method, and true."""
-    with pytest.raises(TokenPOError) as caught:
-        _held(made(kind, **{name: lambda self: False}))
-    assert str(caught.value) == f"objective grpo: {name} of Mine is a method: make it a property"
-
-
-def _held(part: Any) -> Objective:
-    """An objective that holds it somewhere."""
-
-    @dataclass(frozen=True)
-    class Holder(Weight):
-        inner: Part
-
-    return dataclasses.replace(GRPO, weights=(Holder(part),))

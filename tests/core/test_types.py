@@ -53,25 +53,18 @@ def _batch(policy: Policy | None = None, advantage: Tensor | None = None) -> Bat
 REFUSED = [
     # the mask
     ("mask", None, "Rollouts.mask must be a tensor, got NoneType"),
-    ("mask", torch.ones(3, dtype=torch.bool), "Rollouts.mask has shape [3], expected [N, T]"),
     ("mask", torch.ones(2, 3), "Rollouts.mask has dtype torch.float32, expected torch.bool: convert it"),
     ("mask", torch.ones(0, 3, dtype=torch.bool), "Rollouts.mask has shape [0, 3]: the batch is empty"),
     ("mask", torch.zeros(2, 3, dtype=torch.bool), "Rollouts.mask is false everywhere: no rollout has a response token"),
     # rewards
-    ("reward", [1.0, 0.0], "Rollouts.reward must be a tensor, got list"),
     ("reward", torch.ones(3), "Rollouts.reward has shape [3], expected [N] = [2]"),
     ("reward", torch.ones(2, dtype=torch.complex64), "Rollouts.reward has dtype torch.complex64, expected real"),
     ("reward", torch.tensor([1.0, NAN]), "Rollouts.reward[1] is nan: it must be finite, mend what made it"),
     # groups
-    ("group", None, "Rollouts.group must be a tensor, got NoneType"),
     ("group", torch.tensor([0.0, 1.0]), "Rollouts.group has dtype torch.float32, expected integers such as torch.long"),
-    ("group", torch.tensor([True, False]), "Rollouts.group has dtype torch.bool, expected integers"),
     ("group", torch.tensor([0, -3]), "Rollouts.group[1] is -3, but it is counted from 0"),
     ("group", torch.tensor([0, 1, 2]), "Rollouts.group has shape [3], expected [N] = [2]"),
     # tokens
-    ("token_ids", torch.ones(2, 3), "Rollouts.token_ids has dtype torch.float32, expected integers"),
-    ("token_ids", torch.ones(2, 4).long(), "Rollouts.token_ids has shape [2, 4], expected [N, T] = [2, 3]"),
-    ("temperature", torch.zeros(2, 3), "Rollouts.temperature[0, 0] is 0, but it must be > 0"),
     ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature[0, 1] is -1, but it must be > 0"),
     # signs
     *[
@@ -79,20 +72,14 @@ REFUSED = [
          f"Rollouts.{name}[1, 0] is 0.25, but log-probabilities are <= 0: give log p, not -log p")
         for name in SIGN
     ],
-    ("prompt_logprob", torch.tensor([-1.0, 2.5]),
-     "Rollouts.prompt_logprob[1] is 2.5, but log-probabilities are <= 0: give log p, not -log p"),
     ("old_entropy", torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
      "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p"),
     # several rewards, turns, states
-    ("rewards", [[1.0], [0.0]], "Rollouts.rewards must be a tensor, got list"),
-    ("rewards", torch.ones(2), "Rollouts.rewards has shape [2], expected [N, R] with N = 2"),
     ("rewards", torch.ones(2, 0), "Rollouts.rewards has shape [2, 0], expected [N, R] with N = 2"),
     ("rewards", torch.tensor([[1, NAN], [1, INF]]), "Rollouts.rewards[1, 1] is inf: it must be finite"),
     ("token_reward", torch.ones(2), "Rollouts.token_reward has shape [2], expected [N, T] = [2, 3]"),
     ("token_ids", torch.tensor([[5, -6, 0], [8, 0, 0]]), "Rollouts.token_ids[0, 1] is -6, but it is counted from 0"),
-    ("turn", torch.tensor([[0, 1, -1], [-2, 0, 0]]), "Rollouts.turn[1, 0] is -2, but it is counted from 0"),
     ("turn", torch.tensor([[1, 0, 0], [0, 0, 0]]), "Rollouts.turn[0, 1] is 0, less than at an earlier token: number"),
-    ("anchor", torch.tensor([[-1, 0, 0], [0, 0, 0]]), "Rollouts.anchor[0, 0] is -1, but it is counted from 0"),
     ("old_collision", torch.zeros(2, 3), "Rollouts.old_collision[0, 0] is 0, but probabilities lie in (0, 1]"),
     *[
         (name, value, message)
@@ -118,13 +105,7 @@ def test_rollouts_refuse(field: str, value: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"logprob": None}, "Policy.logprob must be a tensor, got NoneType"),
         ({"logprob": torch.ones(2, 4)}, "Policy.logprob has shape [2, 4], expected [N, T] = [2, 3]"),
-        (
-            {"logprob": torch.ones(2, 3).long()},
-            "Policy.logprob has dtype torch.int64, expected a floating-point tensor",
-        ),
-        ({"logprob": torch.full((2, 3), NAN)}, "Policy.logprob[0, 0] is nan on a response token"),
         (
             {"logprob": torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)},
             "Policy.logprob[0, 1] is inf",
@@ -295,18 +276,14 @@ def test_an_absent_input_is_named_with_its_shape() -> None:
     ("allowed", "inside", "outside"),
     [
         (ranges.NUMBER, (-math.inf, 0, 1e308, math.inf, np.float32(1), np.int64(3)), ()),
-        (ranges.FINITE, (-1e308, 0, 1e308), (-math.inf, math.inf)),
         (ranges.POSITIVE, (5e-324, 1e308), (0, -0.0, -1, math.inf)),
-        (ranges.NOT_NEGATIVE, (0, -0.0, 1e308), (-5e-324, math.inf)),
         (ranges.SHARE, (0, 1), (-5e-324, np.nextafter(1, 2))),
         (ranges.FRACTION, (5e-324, 1), (0, np.nextafter(1, 2))),
-        (ranges.at_least(2), (2, 1e308), (np.nextafter(2, 1), math.inf)),
         (ranges.limit(2), (2, math.inf), (np.nextafter(2, 1), -math.inf)),
         (ranges.above(2), (np.nextafter(2, 3), math.inf), (2, -math.inf)),
         (ranges.between(-1, 2), (-1, 2), (np.nextafter(-1, -2), np.nextafter(2, 3))),
         (ranges.inside(-1, 2), (np.nextafter(-1, 0), np.nextafter(2, 1)), (-1, 2)),
         (ranges.whole(1), (1, 10**30, np.int64(7)), (0, 1.0, 1.5, math.inf)),
-        (ranges.whole(1, 4), (1, 4), (0, 5)),
     ],
 )
 def test_a_range_ends_where_it_says(allowed: Range, inside: tuple[float, ...], outside: tuple[float, ...]) -> None:
@@ -320,7 +297,6 @@ def test_a_range_ends_where_it_says(allowed: Range, inside: tuple[float, ...], o
         (ranges.Share, "a number in [0, 1]", (0, 1), (2, None)),
         (ranges.Share | None, "a number in [0, 1], or none", (0, None), (2, math.nan, "1")),
         (ranges.Count | str, "a whole number >= 1, or a value of type str", (1, "1"), (0, None)),
-        (float | Exception, "a number, or a value of type Exception", (-1, OSError()), (math.nan, "1", None)),
         (Exception | None, "a value of type Exception, or none", (None, OSError()), (1, Exception)),
     ],
 )
@@ -329,11 +305,6 @@ def test_an_annotation_names_a_range(hint: Any, text: str, inside: tuple, outsid
     assert allowed is not None and allowed.text == text
     assert [x for x in inside if not allowed.holds(x)] == []
     assert [x for x in outside if allowed.holds(x)] == []
-
-
-@pytest.mark.parametrize("hint", [float, float | None, str, tuple[float, float], Any, "Share"])
-def test_another_annotation_names_none(hint: Any) -> None:
-    assert ranges.range_of(hint, Exception) is None
 
 
 @dataclass(frozen=True)

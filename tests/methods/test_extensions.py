@@ -215,13 +215,6 @@ def test_every_preset_is_held_to_something() -> None:
     assert all(CASES[case][0] == PRESETS[name].weights for name, case in LINES.items())
 
 
-def test_a_preset_goes_with_a_method() -> None:
-    for name, preset in PRESETS.items():
-        made = tokenpo.corrected(tokenpo.method("grpo"), name)
-        assert made.weights == preset.weights and made.bypass == preset.bypass
-        assert isinstance(made.surrogate, LogLikelihood) == preset.plain
-
-
 # Weights of responses of one token at 1, 1.0005, 1.5 and 6 times the sampler's probability now; the old policy, read by
 # no bypass, agrees with the sampler. k3 of 1.5 is 0.5 - log 1.5 = 0.09, more than 0.01.
 NEAR = [1, 1, 0, 0]
@@ -256,7 +249,6 @@ def test_a_preset_obeys_the_laws(name: str) -> None:
 
 def test_names_and_mistakes() -> None:
     grpo = tokenpo.method("grpo")
-    assert tokenpo.corrected(grpo, "mis-geo") == tokenpo.corrected(grpo, "mis_geo")
     leaving = tokenpo.corrected(grpo, "seq-mis", leaves=True)
     assert [getattr(part, "leaves", None) for part in leaving.weights] == [None, True]
     with pytest.raises(UnknownName, match="correction='icepoop' is no choice; did you mean 'icepop'"):

@@ -1,10 +1,8 @@
 """Every number of a method or a part: without a meaning it is refused by name, else losses are finite."""
 
-import contextlib
 import dataclasses
 import math
 import re
-import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +13,8 @@ import tokenpo
 from tokenpo.base.errors import OutOfRange
 from tokenpo.core import trial
 from tokenpo.core.objective import Objective
-from tokenpo.core.parts import HighInResponse, Keep, RolloutCorrection
-from tokenpo.core.parts.credit import GroupOverlong, SoftOverlong
-from tokenpo.core.parts.loss import EntropyBonus, ReferenceKl, StraightThrough
-from tokenpo.core.parts.part import Part, walk
-from tokenpo.core.ranges import Share, members
+from tokenpo.core.parts.loss import ReferenceKl
+from tokenpo.core.ranges import Share
 from tokenpo.methods import METHODS, Paper, options_of
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0)
@@ -105,66 +100,18 @@ def test_an_option_without_meaning_is_refused_by_name(name: str) -> None:
                 assert _is_finite(objective), f"{name} {given} is accepted"
 
 
-def _substituted(value: Any, part: Part, new: Part) -> Any:
-    """A value with every part that equals one replaced."""
-    if value == part and type(value) is type(part):
-        return new
-    if isinstance(value, tuple):
-        return tuple(_substituted(x, part, new) for x in value)
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value
-    held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return dataclasses.replace(value, **{name: _substituted(x, part, new) for name, x in held.items()})
-
-
 GRPO = METHODS["grpo"]()
-# Parts that no method holds by default.
-ALONE = {
-    "correction": dataclasses.replace(GRPO, weights=(RolloutCorrection(),)),
-    "overlong": dataclasses.replace(GRPO, shaping=(SoftOverlong(4, 2), GroupOverlong())),
-    "bonus": dataclasses.replace(GRPO, penalties=(EntropyBonus(0.1), ReferenceKl(0.1, StraightThrough()))),
-    "high": dataclasses.replace(GRPO, weights=(Keep(HighInResponse(0.5)),)),
-    "order": METHODS["maxrl"](order=3),
-}
-
-
-@pytest.mark.parametrize("name", [*METHODS, *ALONE])
-def test_a_field_without_meaning_is_refused_by_name(name: str) -> None:
-    objective = ALONE[name] if name in ALONE else METHODS[name]()
-    for part in dict.fromkeys(walk(objective)):
-        hints = typing.get_type_hints(type(part), include_extras=True)
-        for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
-            kinds = {getattr(kind, "__name__", "") for kind, _ in members(hints[field.name])} & TRIED.keys()
-            for value in (value for kind in kinds for value in TRIED[kind]):
-                place = f"{type(part).__name__}.{field.name} = {value}"
-                try:
-                    changed = dataclasses.replace(part, **{field.name: value})
-                except tokenpo.TokenPOError as error:
-                    assert re.fullmatch(rf"{type(part).__name__}: .+ is .+, expected .+", str(error)), (
-                        f"{place}: {error}"
-                    )
-                else:
-                    assert _is_finite(_substituted(objective, part, changed)), f"{place} is accepted"
 
 
 BOTH = "the soft overlong penalty needs both overlong_length and overlong_cache"
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
-    ("clip_cov", {"fraction": 2.0}, "fraction is 2.0, expected a number in (0, 1]"),
     ("dr_grpo", {"length": 0}, "length is 0, expected a finite number > 0, or none"),
     ("thr", {"p": 1.0}, "p is 1.0, expected a number in (-1, 1), or advantages would vanish or change sign"),
-    ("hapo", {"beta": 1.01}, "beta is 1.01, expected a number in [0, 1], or advantages would change sign"),
-    ("maxrl", {"order": 0}, "order is 0, expected a whole number >= 1, or none"),
     # another kind
     *(("grpo", {"low": x}, f"option low = {x!r} must be a number") for x in (True, "0.2", math.nan, None)),
-    *(("ha_dw", {"history": x}, f"option history = {x} must be a whole number") for x in (2.5, True)),
-    *(("maxrl", {"order": x}, f"option order = {x!r} must be a whole number or none") for x in (1.5, "3")),
-    ("dapo", {"dual": [1]}, "option dual = [1] must be a number or none"),
+    ("maxrl", {"order": 1.5}, "option order = 1.5 must be a whole number or none"),
     ("cispo", {"absolute": 1}, "option absolute = 1 must be true or false"),
-    ("tepo", {"estimator": 3}, "option estimator = 3 must be text"),
-    *(
-        ("gtpo", {"entropy_clamp": x}, f"option entropy_clamp = {x} must be two numbers or none")
-        for x in ((1,), (1, True), (1, 2, 3))
-    ),
+    ("gtpo", {"entropy_clamp": (1, True)}, "option entropy_clamp = (1, True) must be two numbers or none"),
     ("maxrl", {"baseline": "keep"}, "baseline='keep' is no choice; did you mean 'kept'?"),
     ("dapo", {"overlong_length": 8}, BOTH),
     ("gtpo", {"entropy_clamp": (3, 2)}, "entropy_clamp is (3, 2), expected (low, high) with 0 <= low <= high, or none"),
@@ -174,17 +121,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
         {"order": 2, "baseline": "none"},
         "order = 2 takes the place of the baseline: leave out baseline = 'none'",
     ),
-    (
-        "dapo",
-        {"overlong_length": 4, "overlong_cache": 8},
-        "cache of SoftOverlong is 8, expected a whole number in 1..4, the length",
-    ),
     ("tr_grpo", {"upper": 0.5}, "upper of Sigmoid is 0.5, expected a finite number >= 1.0, the smallest weight"),
-    (
-        "clip_cov",
-        {"cov_low": 7.0},
-        "cov_high of RandomCovariant is 5.0, expected a number > 7.0, the lower end of the band",
-    ),
     ("hapo", {"low": 0.6}, "low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]"),
 ]
 
@@ -195,43 +132,6 @@ def test_the_sentence(name: str, options: dict[str, Any], message: str) -> None:
         with pytest.raises(tokenpo.TokenPOError) as raised:
             build(**options)
         assert str(raised.value).removeprefix("method ") == f"{name}: {message}"
-
-
-def _accepting(value: float) -> set[str]:
-    """METHOD.OPTION for every number that may have this value."""
-    found = set()
-    for name, build in METHODS.items():
-        for key, option in options_of(build).items():
-            if "float" in option.kinds:
-                with contextlib.suppress(tokenpo.TokenPOError):
-                    build(**{key: value})
-                    found.add(f"{name}.{key}")
-    return found
-
-
-def test_below_zero_are_only_numbers_whose_sign_is_a_choice() -> None:
-    """Ends of a scale that passes through 0, and directions; no coefficient, no bound, no length."""
-    assert _accepting(-1.0) == {
-        *(
-            "clip_cov.cov_low gtpo.threshold grpo_s.threshold tr_grpo.tau tr_grpo.mu nthr.beta arm.alpha hmpo.shift "
-            "hmpo.threshold topr.threshold vapo.threshold sdpo.threshold holder.first holder.last ktae.threshold"
-        ).split()
-    }
-    assert "thr.p" in _accepting(-0.5) - _accepting(-1.0)
-
-
-def test_infinite_are_only_limits() -> None:
-    """Where there is none: the upper clip, the dual clip, a region, a cap, a target."""
-    limits = {name for name in _accepting(math.inf) if name.partition(".")[2] not in ("high", "dual")}
-    assert limits == {
-        *(
-            "clip_cov.cov_high gmpo.low dppo_tv.threshold dppo_tv.cap dppo_kl.threshold dppo_kl.cap "
-            "skywork_entropy.target aer.rho nthr.beta hmpo.cap dhpo.sequence_high opsm.delta m2po.budget "
-            "m2po_rollout.threshold fipo.decay fipo.safety ppo.value_clip vapo.value_clip rto.bound rto.value_clip "
-            "opd.bound clip_b.mu clip_v.mu vaco.delta vaco.cap flash_reinforce.delta gtpo_conflict.most"
-        ).split()
-    }
-    assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
 
 def test_a_published_method_of_the_users_own_is_held_to_the_ranges_of_its_options_and_parts() -> None:

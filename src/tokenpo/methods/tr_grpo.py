@@ -44,9 +44,8 @@ def tr_grpo(
 ) -> Objective:
     """GRPO whose advantage is multiplied by a weight that grows with the token's probability.
 
-    Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. The form
-    of the weight is our reading: with its constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. Another
-    reading takes mu out of the sigmoid: shape="outside".
+    Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. With the
+    constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. Another reading is shape="outside".
 
         w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
         outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
@@ -54,12 +53,10 @@ def tr_grpo(
         literal:  min(w_it r_it A_i, clip(w_it r_it, 1−low, 1+high) A_i) − beta · k3(w_it π_ref/π)
 
     Confident tokens learn most: right ones are pushed up by w, wrong ones down by w.
-    Defaults: alpha 2, tau 9, mu 0.25, lower 1.0, upper 1.4 (second-hand); clip 0.2/0.2 and beta 0 as in GRPO. The place
-    of the weight is our choice between two readings.
+    Defaults: the constants are second-hand; clip 0.2/0.2 and beta 0 as in GRPO.
     Options: weight_placement="ratio", kl_weighting="inside" is the literal reading: public reviews of the submission
     place the weight inside minimum and clip (its eq. 9) and inside the divergence, which is therefore not 0 for
-    identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more
-    (ablation).
+    identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more.
     Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no gradient at
     ratio 1; hosts warn of it. On a real model's sums, with one seed, it did not learn in 12 batches and the default did
     (docs/log.md).

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from triton.runtime.interpreter import InterpreterBuilder
 
-from gpu import kernels
 from naive_head import naive_stats
 from tokenpo.core.head import softmax, softmax_triton
 from tokenpo.core.head import softmax as backend
@@ -87,33 +86,9 @@ def test_passes_the_comparison_before_its_first_use(dtype):
         assert backend.trusted(softmax_triton.sums, torch.device("cpu"), dtype) is softmax_triton.sums
 
 
-@pytest.mark.parametrize(
-    ("m", "v", "dtype"),
-    [(5, 151_936, torch.bfloat16), (3, 256_000, torch.float32), (5, 32_003, torch.float16), (7, 8_193, torch.float32)],
-)
-def test_numbers_that_a_card_is_asked_for(m, v, dtype, monkeypatch):
-    """Vocabularies of models: an odd number of rows, excluded tokens, all but one of a row, a NaN, a scale by row."""
-    monkeypatch.setattr(kernels, "_sums", lambda z: softmax_triton.sums)
-    kernels.numbers(m, v, dtype, "cpu")
-    kernels.strides("cpu")
-
-
 def test_a_row_without_a_token_is_nan_as_in_torch():
     z = torch.stack([torch.full((9_000,), -INF), torch.zeros(9_000)])
     for sums in (softmax_triton.sums, softmax.sums):
         p = torch.empty_like(z)
         s = sums(z, 1.0, p, 3)[1, :, 0]
         assert (s.log2() + p.sum(1)).isnan().tolist() == [True, False]
-
-
-def test_rows_lie_further_apart_than_32_bits_count(tmp_path):
-    """A file without contents in place of 12 GB: its third row begins at logit 3 · 2^30."""
-    stride, v = 3 * 2**29, 17
-    memory = torch.from_file(str(tmp_path / "logits"), shared=True, size=2 * stride + v, dtype=torch.float32)
-    apart = memory.as_strided((3, v), (stride, 1))
-    few = rows(3, v, torch.float32)
-    apart.copy_(few)
-    dense = torch.empty_like(few)
-    wanted = softmax_triton.sums(few, 1.0, dense, 5)
-    assert torch.equal(softmax_triton.sums(apart, 1.0, apart, 5), wanted)
-    assert torch.equal(apart, dense)

@@ -16,9 +16,7 @@ from naive_head import naive_divergence, naive_stats
 from timing import peak_bytes
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.head.fused import Fused, fused_gradient, fused_loss
-from tokenpo.core.head.projection import HeadGradient
 from tokenpo.core.head.teacher import Teacher, TopTokens
-from tokenpo.core.head.token_stats import token_stats
 from tokenpo.core.parts import EntropyBonus, TeacherDivergence
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Policy, Rollouts, Totals
@@ -255,30 +253,6 @@ def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
     assert (one.head.grad != one.head.grad.bfloat16().float()).any()
 
 
-def test_a_gradient_stays_in_halves_only_where_one_product_makes_it(monkeypatch):
-    """Not with a second chunk, and not under autocast, where the head itself is wider."""
-    objective = tokenpo.method("grpo")
-    problem = Problem(objective)
-    hidden, head = (x.detach().bfloat16().requires_grad_() for x in (problem.hidden, problem.head))
-    step = problem.rollouts, problem.credit, problem.totals
-    m, seen = len(hidden), []
-    start = HeadGradient.start
-
-    def watched(*args, once=False, **named):
-        seen.append(once)
-        return start(*args, once=once, **named)
-
-    monkeypatch.setattr(HeadGradient, "start", watched)
-    for chunk in (m, m - 1):
-        fused_loss(objective, hidden, head, *step, chunk=chunk)
-        fused_gradient(objective, hidden, head, *step, chunk=chunk)
-        token_stats(hidden, head, problem.rollouts.token_ids[step[0].mask], chunk=chunk).logprob.sum().backward()
-    assert seen == [True, True, True, False, False, False]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        fused_gradient(objective, hidden, head.detach().float().requires_grad_(), *step, chunk=m)
-    assert seen[6:] == [False]
-
-
 @pytest.mark.parametrize("chunk", [4, 20, None])
 @pytest.mark.parametrize("name", ["grpo", "gspo", "hapo", "aer", "clip_cov"])
 def test_bf16_against_the_plain_way_in_bf16(name, chunk):
@@ -348,19 +322,6 @@ def test_how_many_products_are_made():
         assert sum(rows_of_products(lambda: problem.fused(objective, 20))) == m
 
 
-def test_responses_share_a_chunk_for_as_long_as_they_fit() -> None:
-    problem = Problem(DAPO, groups=2)
-    for chunk in range(1, len(problem.hidden) + 2):
-        expected = [0]
-        for length in problem.rollouts.mask.sum(1).tolist():
-            if expected[-1] and expected[-1] + length > chunk:
-                expected.append(0)
-            expected[-1] += length
-        split = [min(chunk, whole - at) for whole in expected for at in range(0, whole, chunk)]
-        with torch.no_grad():
-            assert rows_of_products(lambda chunk=chunk: problem.fused(DAPO, chunk)) == split
-
-
 @torch.no_grad()
 def test_a_step_that_was_observed_is_not_looked_at_again() -> None:
     """Else the statistics of a batch scope take a product with all tokens before that of the loss."""
@@ -370,14 +331,6 @@ def test_a_step_that_was_observed_is_not_looked_at_again() -> None:
     assert rows_of_products(lambda: problem.fused(objective, None)) == [m, m]
     problem.credit = objective.observe(batch, torch.Generator().manual_seed(3)).credit
     assert rows_of_products(lambda: problem.fused(objective, None)) == [m]
-
-
-def test_a_part_of_a_batch_scope_step_is_refused():
-    objective = tokenpo.method("clip_cov")
-    problem = Problem(objective)
-    problem.totals = dataclasses.replace(problem.totals, tokens=2 * problem.totals.tokens)
-    with pytest.raises(TokenPOError, match="statistics of the current policy over the whole optimiser step"):
-        problem.fused(objective, None)
 
 
 def large(
@@ -412,16 +365,6 @@ def test_memory_is_bounded_by_the_chunk_whatever_the_number_of_responses(name):
     few, many = (peak_bytes(large(objective, n, length, v, 8, -6.9, chunk=chunk)) for n in (32, 256))
     assert many - few < 1024 * (256 - 32) * length
     assert few < 4 * chunk * v * 4 + 1024 * 32 * length
-
-
-@pytest.mark.parametrize(
-    ("name", "v", "h", "chunk", "most"),
-    # Beyond the chunk's logits, 1: gradients of as many numbers where V = H, 1, and blocks that are worked on.
-    [("dapo", 500, 500, 2048, 2.6), ("aer", 20_000, 8, 256, 1.5)],
-)
-def test_the_gradient_of_the_logits_takes_their_place(name, v, h, chunk, most):
-    """What the head and the entropy make of the residual is written over it: no second chunk of logits."""
-    assert peak_bytes(large(tokenpo.method(name), 32, 64, v, h, -6.9, chunk=chunk)) < most * chunk * v * 4
 
 
 def test_bad_input_is_named():

@@ -4,7 +4,6 @@ Which way to its residual is taken.
 """
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -122,23 +121,6 @@ def broken(*args):
 def test_a_kernel_that_fails_gives_way_to_torch_with_a_warning(kernel, said, dtype):
     with pytest.warns(UserWarning, match=f"Triton softmax fails on cpu.*{said}"):
         assert softmax.trusted(kernel, CPU, dtype) is softmax.sums
-
-
-@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
-def test_a_kernel_that_gives_what_torch_gives_is_taken(default):
-    """Whatever torch's default dtype is."""
-
-    def kernel(*args):
-        return softmax.sums(*args)
-
-    torch.set_default_dtype(default)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for dtype in (torch.float64, torch.float32, torch.bfloat16):
-                assert softmax.trusted(kernel, CPU, dtype) is kernel
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 class OnCard(torch.Tensor):

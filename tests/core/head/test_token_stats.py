@@ -1,7 +1,6 @@
 """Fused token statistics against the naive formula in float64 with autograd."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch.nn.functional import linear
 from naive_head import naive_stats
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.head import projection
-from tokenpo.core.head.projection import HeadGradient, chunk_rows, keep_rows_
+from tokenpo.core.head.projection import HeadGradient, keep_rows_
 from tokenpo.core.head.token_stats import stats_from_logits, token_stats
 
 
@@ -168,17 +167,6 @@ def test_is_the_naive_formula_in_every_dtype(dtype, chunk):
         assert (one - other).double().norm() <= (2e-6 if i < 2 else tolerance) * other.double().norm()
 
 
-def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows(monkeypatch):
-    """On a card a 32nd of its memory, used or not, and at most that of an H100: 2.5 GiB of 80 and of 141."""
-    cpu, card, half = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
-    assert chunk_rows(151936) == chunk_rows(151936, half, cpu) == 512
-    assert chunk_rows(4096) * 4096 * 4 == chunk_rows(4096, half, cpu) * 4096 * 2 == 2**24
-    for memory, chunk in ((80, 2.5), (24, 0.75), (141, 2.5)):
-        found = SimpleNamespace(total_memory=memory * 2**30)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=found: found)
-        assert 0.99 * chunk < chunk_rows(151936, half, card) * 151936 * 2 / 2**30 <= chunk
-
-
 def test_half_precision_is_added_up_in_float32(monkeypatch):
     """1 and 300 times 2^-9: a bf16 sum would stay 1. In tiles of two rows of the head."""
     monkeypatch.setattr(projection, "_TILE", 2)
@@ -192,28 +180,6 @@ def test_half_precision_is_added_up_in_float32(monkeypatch):
     assert total.head is not None and total.head.dtype == torch.float32
     assert (total.head == 1 + 300 * 2.0**-9).all()
     assert total.like(h, head, None)[1].dtype == torch.bfloat16
-
-
-def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
-    """As on CUDA: a stand-in for that operator on a CPU sees the same arguments, checked against torch's own schema."""
-    calls = []
-
-    def product(total, a, b, out_dtype, *, beta=1, alpha=1, out):
-        calls.append((a.dtype, out_dtype, beta))
-        return out.copy_((total if beta else 0) + a.to(out_dtype) @ b.to(out_dtype))
-
-    projection._adds_wide.cache_clear()
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("addmm.dtype_out", product, "CPU")
-        h, head = torch.ones(1, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
-        total = HeadGradient.start(h, head, None, (False, True, False))
-        total.head.fill_(math.nan)
-        for value in (1.0, 2.0**-9):
-            w = torch.full((1, 5), value, dtype=torch.bfloat16)
-            total.add(slice(0, 1), w, torch.ones(1, 1), h, head, spend=False)
-    projection._adds_wide.cache_clear()
-    assert calls[2:] == [(torch.bfloat16, torch.float32, 0), (torch.bfloat16, torch.float32, 1)]
-    assert (total.head == 1 + 2.0**-9).all()
 
 
 @pytest.mark.parametrize("columns", [3, 2**18])

@@ -1,7 +1,6 @@
 """Nearest-rank quantiles, by hand and against NumPy's sort, and HAPO's entropy score, which takes one."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -40,14 +39,6 @@ def test_quantile_is_the_nearest_rank(values: list[float], q: float, expected: f
 def test_quantile_refuses_q_outside(q: float) -> None:
     with pytest.raises(TokenPOError, match=rf"quantile q = {q} lies outside \[0, 1\]"):
         masked.quantile(torch.ones(3), q)
-
-
-@pytest.mark.parametrize("x", [torch.ones(2, 2), torch.tensor(1.0), torch.arange(3), torch.ones(0)])
-def test_quantile_refuses_what_has_no_order_or_is_empty(x: torch.Tensor) -> None:
-    with pytest.raises(
-        TokenPOError, match=rf"flat tensor of at least one float, got {x.dtype} of {re.escape(str([*x.shape]))}"
-    ):
-        masked.quantile(x, 0.5)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.035, 0.25, 0.5, 0.8, 0.95, 1.0])
@@ -130,13 +121,6 @@ def test_the_largest_are_those_of_a_stable_sort(size: int, kind: str, share: flo
 @pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [0, 2]), (3, [0, 2])])
 def test_of_the_largest_none_is_nan(count: int, expected: list[int]) -> None:
     assert masked.largest(torch.tensor([1.0, NAN, 2.0]), torch.ones(3).bool(), count).tolist() == expected
-
-
-def test_more_values_than_torchs_quantile_takes() -> None:
-    """0, 1, ..., 2^24 + 8 in half precision would tie; as float64 each has its own place."""
-    count = 2**24 + 9
-    x = torch.arange(count, dtype=torch.float64).flip(0)
-    assert float(masked.quantile(x, 1e-3)) == round(1e-3 * (count - 1))
 
 
 # log H = 2, -1, 0 | -3, and padding that must not count. Sorted: -3, -1, 0, 2.

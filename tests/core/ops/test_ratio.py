@@ -50,15 +50,12 @@ def _tensor(x: list[float]) -> Tensor:
 BRANCHES = [
     (+2.0, 0.1, None, 0.2, 2.0, False),  # far below: the minimum takes the small ratio, so the gradient can repair it
     (+2.0, 0.75, None, 1.5, 2.0, False),  # on the lower bound
-    (+2.0, 1.0, None, 2.0, 2.0, False),
     (+2.0, 1.5, None, 3.0, 2.0, False),  # on the upper bound: still inside
     (+2.0, 1.75, None, 3.0, 0.0, True),  # above: clipped, no gradient
     (+2.0, 9.0, DUAL, 3.0, 0.0, True),  # the dual clip is for negative advantages only
     (-2.0, 0.1, None, -1.5, 0.0, True),  # below: clipped
     (-2.0, 0.75, None, -1.5, -2.0, False),  # on the lower bound
-    (-2.0, 1.0, None, -2.0, -2.0, False),
     (-2.0, 1.75, None, -3.5, -2.0, False),  # above: not clipped without dual
-    (-2.0, 9.0, None, -18.0, -2.0, False),
     (-2.0, 3.5, DUAL, -7.0, -2.0, False),
     (-2.0, 4.0, DUAL, -8.0, -2.0, False),  # on the dual bound
     (-2.0, 9.0, DUAL, -8.0, 0.0, True),  # above it
@@ -99,16 +96,6 @@ def test_bounds_of_another_precision_and_bounds_that_do_not_bind() -> None:
     assert value.dtype == torch.float64 and value.tolist() == [-0.75, 1.5, -30.0, 0.0]
     value, clipped = pessimistic(ratio, advantage.double(), float("-inf"), float("inf"), dual=float("inf"))
     assert value.tolist() == [-0.5, 1.5, -30.0, 0.0] and not clipped.any()
-
-
-@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
-def test_ratio_and_advantage_of_two_precisions(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
-    ratio = torch.tensor([1.0, 4.0, 8.0], dtype=dtypes[0]).requires_grad_()
-    value, clipped = pessimistic(ratio, torch.tensor([1.0, 2.0, -1.0], dtype=dtypes[1]), LOW, HIGH, DUAL)
-    assert value.dtype == torch.float64 and value.tolist() == [1.0, 3.0, -4.0]
-    assert clipped.tolist() == [False, True, True]
-    value.sum().backward()
-    assert ratio.grad.tolist() == [1.0, 0.0, 0.0]
 
 
 def test_advantage_and_bounds_get_no_gradient() -> None:
@@ -162,13 +149,3 @@ def test_known_hands_out_what_it_was_given() -> None:
     (2 * value).backward()
     assert a.grad is not None and a.grad.tolist() == [6, 10]
     assert b.grad is None and idle.grad is None
-
-
-def test_known_leaves_its_gradients_as_they_are() -> None:
-    """A leaf that accumulates must not write into what a second backward pass hands out again."""
-    x, given = torch.zeros(2, requires_grad=True), torch.tensor([1.0, 2.0])
-    value = known(torch.tensor(0.0), [x], [given])
-    for _ in range(3):
-        value.backward(retain_graph=True)
-    assert given.tolist() == [1, 2]
-    assert x.grad is not None and x.grad.tolist() == [3, 6]

@@ -22,10 +22,6 @@ from ..facts import Fact
 from ..ranges import Range, range_of, require
 from ..types import EXTRA, Batch, Rollouts, Totals, Trust
 
-# Attributes that a part declares.
-_DECLARED = """reads idle_on_policy assumes_on_policy corrects_rollout entropy_gradient follows_advantage draws
-    across_groups own_slope of_response""".split()
-
 
 @dataclass_transform(frozen_default=True)
 class Part:
@@ -287,16 +283,13 @@ def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()
 
 
 def check_parts(whole: Any, owner: str) -> None:
-    """Raises TokenPOError for a part inside a value that is no value, declares wrongly or has a field out of range."""
+    """Raises TokenPOError for a part inside a value that is no value or has a field out of range."""
     for part in walk(whole):
         try:
             hash(part)  # parts are keys of signals and memories
         except TypeError as error:
             kind, remedy = type(part).__name__, "let its fields hold numbers, text, tuples and parts"
             raise TokenPOError(f"{owner}: {kind} is no value ({error}): {remedy}") from error
-        for name in _DECLARED:
-            if inspect.ismethod(getattr(part, name, None)):
-                raise TokenPOError(f"{owner}: {name} of {type(part).__name__} is a method: make it a property")
         Part.__post_init__(part)  # the part's own __post_init__ may not have called it
 
 
