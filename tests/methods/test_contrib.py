@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.base.errors import OutOfRange, TokenPOError, Unsupported
-from tokenpo.core.negotiation import negotiate
+from tokenpo.base.errors import OutOfRange, TokenPOError
 from tokenpo.core.parts import GroupAdvantage
 from tokenpo.core.types import Rollouts
 from tokenpo.methods.contrib.credit import Coalitions, Drafts, SegmentShare, owen_weights
@@ -27,13 +26,6 @@ def test_the_second_prompt_of_text_and_of_messages() -> None:
 def test_a_template_without_the_draft_is_refused() -> None:
     with pytest.raises(TokenPOError, match=r"template '\{prompt\}' names no \{draft\}"):
         tokenpo.method("igrpo", template="{prompt}")
-
-
-def test_engines_without_drafts_refuse() -> None:
-    with pytest.raises(
-        Unsupported, match=r"igrpo needs drafts, which here does not provide .*: train with the embedded"
-    ):
-        negotiate(tokenpo.method("igrpo"), engine="here")
 
 
 SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (5, 2), (5, 3), (4, 4)]

@@ -15,10 +15,7 @@ from pathlib import Path
 import pytest
 
 import tokenpo
-from tokenpo.core.parts import Clip, FixedBounds, GroupAdvantage, GroupOverlong, ReferenceKl, SoftOverlong
 from tokenpo.methods import METHODS, options_of, paper
-from tokenpo.methods.options import Low
-from tokenpo.methods.signature import documented
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -93,17 +90,10 @@ def test_an_objective_without_a_name_gets_that_of_its_function(tmp_path: Path) -
     assert names == {"mine": "mine", "other": "its own", "whole": "grpo"}
 
 
-def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
-    source = paper("tepo")
-    assert (source.version, source.later) == ("v1", ("v2", "2604.12736"))
-    assert source.reference == "arXiv:2510.09369 v1; v2 is 2604.12736"
-
-
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
         (lambda: tokenpo.method("grop"), "no method is called 'grop': did you mean 'grpo'?"),
-        (lambda: tokenpo.method("hapoo"), "no method is called 'hapoo': did you mean 'hapo'?"),
         (lambda: paper("xyzzy"), f"no method is called 'xyzzy': of {len(METHODS)} the nearest are "),
         (lambda: tokenpo.method("dapo", hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
         (lambda: tokenpo.methods.dapo(hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
@@ -112,53 +102,3 @@ def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
 def test_an_unknown_name_names_the_nearest(ask: Callable[[], object], message: str) -> None:
     with pytest.raises(tokenpo.UnknownName, match=f"^{re.escape(message)}"):
         ask()
-
-
-def test_options_that_switch_a_stage_on() -> None:
-    """Of each option that adds a stage: the stage is there, and its values are the option's."""
-    assert tokenpo.method("dapo", overlong_length=20, overlong_cache=4).shaping == (SoftOverlong(20, 4),)
-    assert tokenpo.method("grpo", beta=0.04).penalties == (ReferenceKl(0.04),)
-    for name in ("gtpo", "grpo_s"):
-        shaping = tokenpo.method(name, group_overlong=True, threshold=0.5).shaping
-        assert shaping == (GroupOverlong(easy=0.5, scale=0.5, threshold=0.5),)
-        assert tokenpo.method(name, threshold=0.5).credit.threshold == 0.5
-    assert tokenpo.method("tr_grpo", beta=0.1).penalties == (ReferenceKl(0.1),)
-    assert tokenpo.method("adv_reweight", beta=0.0).penalties == ()
-    assert tokenpo.method("tepo", beta=0.0).penalties == ()
-
-
-def test_hapos_parts_switch_off_alone() -> None:
-    for option, stage in (
-        ({"tau": 0.0}, {"temperature": None}),
-        ({"beta": 0.0}, {"weights": ()}),
-        ({"alpha": 0.0}, {"surrogate": Clip(FixedBounds(0.2, 0.2), dual=10.0)}),
-        ({"token_mean_advantage": False}, {"credit": GroupAdvantage()}),
-    ):
-        assert tokenpo.method("hapo", **option) == dataclasses.replace(tokenpo.method("hapo"), **stage)
-
-
-def test_a_docstring_names_the_options_that_have_words() -> None:
-    def bare(*, low: float = 0.2) -> tokenpo.Objective:
-        """One sentence."""
-
-    def silent(*, low: Low = 0.2) -> tokenpo.Objective: ...
-
-    def spoken(*, low: Low = 0.2) -> tokenpo.Objective:
-        """One sentence."""
-
-    line = f"    low: {options_of(spoken)['low'].line}."
-    assert documented(bare) == "One sentence."
-    assert documented(spoken) == f"One sentence.\n\nArgs:\n{line}\n"
-    assert documented(silent) == f"\n\nArgs:\n{line}\n"
-
-
-def test_a_builder_without_a_paper_still_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    def bare(*, low: float = 0.2) -> tokenpo.Objective:
-        return tokenpo.method("grpo", low=low)
-
-    monkeypatch.setitem(METHODS, "bare", bare)
-    assert tokenpo.method("bare", low=0.1) == tokenpo.method("grpo", low=0.1)
-    with pytest.raises(tokenpo.UnknownName, match="method bare has no option 'lwo'"):
-        tokenpo.method("bare", lwo=0.1)
-    with pytest.raises(tokenpo.TokenPOError, match=r"method bare names no paper: put @Paper\(...\) above its builder"):
-        paper("bare")

@@ -1,6 +1,5 @@
 """Methods whose advantage differs along a response, or between several rewards, by hand. Methods with a critic."""
 
-import contextlib
 import dataclasses
 import math
 
@@ -27,7 +26,6 @@ from oracle_support import (
 from oracles import token_credit as oracle
 from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
 from tokenpo.core.parts.credit import BehindToken, Continuations, EveryTokens, Improbable
-from tokenpo.methods.gtpo import PolarTokens
 from tokenpo.methods.shared_tokens import fisher
 
 
@@ -150,20 +148,6 @@ def test_numbers_of_rewards_are_held_to_the_options() -> None:
         tokenpo.method("gdpo", weights=2)
     with pytest.raises(tokenpo.TokenPOError, match=r"^mt_grpo: the last 4 rewards judge the outcome, .* has 3 columns"):
         outcome("mt_grpo", ragged(0), outcome_rewards=4)
-
-
-@pytest.mark.parametrize(
-    ("clamp", "holds"),
-    [
-        *((x, True) for x in ((0, 0), (0.2, 0.2), [0.2, 0.28], (0.0, math.inf))),
-        *((x, False) for x in ((-1.0, 1.0), (0.3, 0.2), (1.0,), (1.0, 2.0, 3.0), "12", (0.0, math.nan))),
-    ],
-)
-def test_a_clamp_of_entropies_is_two_numbers_in_order(clamp: object, holds: bool) -> None:
-    """Of the part too, which checks nothing else."""
-    refused = contextlib.nullcontext() if holds else pytest.raises(tokenpo.TokenPOError, match=r"clamp is .* 0 <= low")
-    with refused:
-        PolarTokens(1.0, 0.1, clamp=clamp)
 
 
 # Two rollouts of two turns and one of one turn; the first turns begin in state 0, the second ones in 5 and 6.
