@@ -46,25 +46,6 @@ def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPa
         check_import()
 
 
-def test_generate_gets_the_processor_and_is_itself_again_afterwards() -> None:
-    class Model:
-        def generate(self, **named):
-            return named
-
-    model = Model()
-    trainer = SimpleNamespace(model_wrapped=model, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
-    draw = Generated(trainer, 1.0, lambda entropy, base: entropy)
-    with draw.sampling():
-        assert model.generate(a=1, logits_processor=["other"]) == {
-            "a": 1,
-            "logits_processor": ["other", draw.processor],
-        }
-    assert model.generate(a=1) == {"a": 1}
-    assert "generate" not in vars(model)
-    with pytest.raises(Unsupported, match="was not asked with our logits processor"):
-        draw.check({}, {})
-
-
 def test_evaluations_and_vllms_first_batch_are_drawn_at_the_base_temperature() -> None:
     method = tokenpo.method("hapo")
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +16,6 @@ import refused
 import tokenpo
 from tokenpo.base.errors import TokenPOError, refuse
 from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer, checks
-from tokenpo.hosts.trl.forward import Forward
-from tokenpo.hosts.trl.rollout_batch import carried
 from tokenpo.hosts.trl.settings import OVERRIDING, REFUSED
 from tokenpo.hosts.trl.temperature import Temperature
 from tokenpo.train.models.directory import ASSETS
@@ -244,40 +241,6 @@ def test_a_stop_within_a_rollout_batch(name: str, settings: dict, model_dir: Pat
 
 def test_dropout_of_attention(model_dir: Path, tmp_path: Path) -> None:
     refused.check("grpo ratio above", lambda: dropped(model_dir, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("names", "given"),
-    [
-        ("kl_target DeepSpeed", {"is_deepspeed_enabled": True}),
-        ("kl_target fp16", {"accelerator": SimpleNamespace(mixed_precision="fp16")}),
-    ],
-)
-def test_a_kl_to_hold_where_updates_cannot_be_undone(names: str, given: dict, tmp_path: Path) -> None:
-    usual = {"is_deepspeed_enabled": False, "accelerator": SimpleNamespace(mixed_precision="no")}
-    held: Any = SimpleNamespace(**{**usual, **given}, args=config(tmp_path, kl_target=0.004))
-    refused.check(names, lambda: refuse(checks._held(held)))
-
-
-# What TRL's drawing gives for a model with images, which this environment has none of.
-IMAGES = {"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)}
-
-
-def scored(method: str, **options: Any) -> object:
-    objective = tokenpo.method(method, **options)
-    made: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
-    return Forward.of(made, objective).policy(None, IMAGES)
-
-
-@pytest.mark.parametrize(
-    ("names", "ask"),
-    [
-        ("dynamic_sampling pixel_values", lambda: carried(IMAGES)),
-        ("tepo entropy_drift", lambda: scored("tepo", decreasing="analytic")),
-    ],
-)
-def test_images(names: str, ask: Callable[[], object]) -> None:
-    refused.check(names, ask)
 
 
 def test_a_vllm_server_without_our_processor(tmp_path: Path) -> None:

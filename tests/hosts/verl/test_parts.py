@@ -1,6 +1,5 @@
 """The small parts of the adapter that need no Ray: plug-in, checks after an update, checkpoint, temperature."""
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 
@@ -20,7 +18,7 @@ from tokenpo.core.learner import Learner
 from tokenpo.hosts.verl import layout, temperature
 from tokenpo.hosts.verl.configure import Keys, Settings
 from tokenpo.hosts.verl.plugin import after_import
-from tokenpo.hosts.verl.trainer import DRIFT, FILE, TokenPOTrainer, checkpoint, resume
+from tokenpo.hosts.verl.trainer import DRIFT, FILE, TokenPOTrainer, resume
 
 
 def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,22 +52,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
         check(stop, metrics)
     stop.tokenpo = Settings(grpo, Keys("grpo", nonfinite="skip"))
     check(stop, metrics)
-
-
-def test_a_run_is_described_with_its_options_and_the_steps_that_verl_plans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """verl's own total_training_steps is null unless it is set, and its epochs decide."""
-    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: None)
-    keys = Keys("hapo", {"tau": 0.3}, report=str(tmp_path / "run"))
-    trainer: Any = object.__new__(TokenPOTrainer)
-    trainer.global_steps, trainer.total_training_steps, trainer.learner = 0, 75, _remembering()
-    trainer.tokenpo = Settings(trainer.learner.objective, keys)
-    rollout = {"rollout": {"val_kwargs": {"temperature": 0}}, "model": {"path": "m"}}
-    trainer.config = OmegaConf.create({"trainer": {"total_training_steps": None}, "actor_rollout_ref": rollout})
-    trainer._load_checkpoint()
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["method"] == {"name": "hapo", "tau": 0.3} and config["train"] == {"steps": 75}
 
 
 def _remembering(tau: float = 0.3) -> Learner:
@@ -121,15 +103,6 @@ def test_a_method_without_memory_resumes_from_anything(tmp_path: Path, capsys: p
     again = Learner(tokenpo.method("grpo"), length=3)
     resume(again, _saved(grpo, tmp_path))
     assert again.updates == 7
-
-
-def test_where_the_checkpoint_is() -> None:
-    trainer = {"default_local_dir": "here", "resume_mode": "resume_path", "resume_from_path": "there/global_step_7"}
-    config = OmegaConf.create({"trainer": trainer})
-    assert checkpoint(config, 7) == Path("here/global_step_7")
-    assert checkpoint(config, 7, resumed=True) == Path("there/global_step_7")
-    config.trainer.resume_mode = "auto"
-    assert checkpoint(config, 7, resumed=True) == Path("here/global_step_7")
 
 
 def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:

@@ -1,6 +1,5 @@
 """One name for both runners, found by vLLM's own loaders; and what it refuses."""
 
-import importlib
 import inspect
 import sys
 from types import SimpleNamespace
@@ -24,22 +23,6 @@ def test_one_class_serves_both_runners(engine):
     module, _, name = PROCESSOR.partition(":")
     assert getattr(sys.modules[module], name) is engine.processor
     assert issubclass(engine.processor, engine.V1) and issubclass(engine.processor, engine.V2)
-
-
-def test_a_runner_that_is_not_there_is_no_obstacle(monkeypatch):
-    """In place of what is installed stands what is like vLLM's."""
-    for name in [OURS, *(name for name in sys.modules if name.startswith("vllm."))]:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for name, module in stand_in.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu.sample.logits_processor", None)
-    only = importlib.import_module(OURS).AdaptiveTemperatureProcessor
-    assert issubclass(only, stand_in.V1) and not issubclass(only, stand_in.V2)
-    assert only(settings(), torch.device("cpu"), False).is_argmax_invariant()
-    monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
-    monkeypatch.delitem(sys.modules, OURS)
-    with pytest.raises(Unsupported, match=r"vLLM's logits processors are at neither .*: install vLLM 0.31"):
-        importlib.import_module(OURS)
 
 
 # Against vLLM itself.
@@ -204,13 +187,6 @@ def test_without_keys_the_very_tensor_comes_back(runner: Any) -> None:
     assert runner.run(z) is z and torch.equal(z, before)
 
 
-def test_new_numbers_in_every_step_do_not_pile_up(runner: Any) -> None:
-    for step in range(50):
-        runner.fill([runner.request(heat(step)) for _ in range(4)])
-        same_as_formula(runner.run, random_logits(4, step), [(heat(step), 1.0)] * 4, after=True)
-    assert len(runner.processor.chosen._numbers._ready) <= 2, "the four share one"
-
-
 def test_it_refuses_wrong_keys_and_raw_log_probabilities(runner: Any, engine: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match=r"tau is 2\.0"):
         runner.processor.validate_params(engine.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 2}))
@@ -258,16 +234,6 @@ def test_slots_are_recycled_and_rows_reordered(engine: SimpleNamespace) -> None:
             rows = [held[slot] for slot in np.repeat(slots, repeats).tolist()]
             z = random_logits(len(rows), step)
             same_as_formula(lambda z, s=slots, r=repeats: runner.run(z, s, r.tolist()), z, rows, after=False)
-
-
-def test_a_running_steps_tensors_are_not_overwritten(engine: SimpleNamespace) -> None:
-    runner = Slots(engine)
-    runner.fill([runner.request(heat(1))])
-    slots, base = runner.processor.chosen._on_device
-    copies = slots.clone(), base.clone()
-    runner.fill([runner.request(heat(2), 0.5)])
-    assert torch.equal(slots, copies[0]) and torch.equal(base, copies[1])
-    assert runner.processor.chosen._on_device[0][0] == 2 and runner.processor.chosen._on_device[1][0] == 0.5
 
 
 def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays(engine: SimpleNamespace) -> None:

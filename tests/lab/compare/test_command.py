@@ -12,7 +12,7 @@ from page_tree import read_html
 from run_views import lines
 from tokenpo.cli.main import main
 from tokenpo.lab.compare.plan import make_plan
-from tokenpo.lab.compare.runs import Ended, State, state, train_command
+from tokenpo.lab.compare.runs import State, state, train_command
 from written_runs import write_run
 
 TINY = """
@@ -107,28 +107,6 @@ def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tin
     shutil.rmtree(run.directory / "model")
     shutil.rmtree(run.directory / "checkpoints")
     assert state(run) is State.DONE
-
-
-def test_an_interrupt_reports_nothing_and_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
-    plan = made("grpo,dapo", 2)
-    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.subject.place)]
-    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", lambda *_: Ended((), True))
-    assert main(command) == 130
-    assert "the same command goes on" in capsys.readouterr().out
-    assert not (plan.subject.place / "compare.json").exists()
-    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", lambda *_: Ended((), False))
-    (plan.runs[0].directory / "metrics.jsonl").unlink()
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
-
-
-def test_too_few_seeds_are_named_before_anything_is_trained(tiny, tmp_path, capsys):
-    command = ["compare", str(tiny), "--methods", "grpo,dapo,gtpo", "--out", str(tmp_path / "out"), "--dry-run"]
-    for seeds, more, least in ((6, [], 7), (7, [], None), (6, ["--baseline", "all"], 7), (2, ["--seeds", "5"], 7)):
-        assert main([*command, "--seeds", str(seeds), *more]) == 0
-        first = capsys.readouterr().out.splitlines()[0]
-        assert first.endswith(f"train at least {least} (--seeds {least}).") == (least is not None), first
 
 
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])

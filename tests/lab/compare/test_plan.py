@@ -196,34 +196,6 @@ def read(place: Path, *labels: str):
     return read_existing([f"{label}={place}/{label}-*" for label in labels], ())
 
 
-def test_runs_of_the_embedded_engine_are_those_of_its_plan(made, tmp_path, capsys):
-    """The same verdicts as the comparison that made them, and the directories in place of commands."""
-    plan = made("grpo,plain@hapo:tau=0,dapo", 8)
-    runs = [
-        f"{label}={tmp_path}/out/{of}-seed*" for label, of in (("base", "grpo"), ("no tau", "plain"), ("d", "dapo"))
-    ]
-    out = tmp_path / "new" / "out"
-    command = ["compare", "--runs", *runs, "--metrics", "accuracy", "--margin", "accuracy=0.41", "--out", str(out)]
-    assert main(command) == 0
-    record = json.loads((out / "compare.json").read_text())
-    assert [(method["label"], method["method"]) for method in record["methods"]] == [
-        ("base", "grpo"),
-        ("no tau", "hapo"),
-        ("d", "dapo"),
-    ]
-    assert record["methods"][1]["options"] == {"tau": 0}
-    (metric,) = record["metrics"]
-    assert [pair["verdict"] for pair in metric["pairs"]] == [
-        "no tau above base, by less than 0.41",
-        "d above base, by less than 0.41",
-    ]
-    assert metric["pairs"][1]["differences"] == pytest.approx([1 - 0.6 - 0.02 * seed for seed in range(8)])
-    assert record["config"]["train.steps"] == 20 and "seed" not in record["config"] and not record["notes"]
-    page = (out / "compare.html").read_text()
-    assert "The directory of every run" in page and str(plan.runs[-1].directory) in page
-    assert f"numbers: {out / 'compare.json'}" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("host", [verl, trl])
 def test_runs_of_other_hosts(host, tmp_path):
     """Below their directories, where TRL's trainer keeps them."""
@@ -274,18 +246,6 @@ def test_a_label_with_several_methods_is_noted(tmp_path):
             write(tmp_path / f"{label}-{seed}", trl("late", seed), objective=objective)
     (note,) = read(tmp_path, "a", "b")[0].notes
     assert note.startswith("The runs of b have different objectives")
-
-
-def test_a_pair_without_common_seeds_is_noted(tmp_path):
-    for label, seeds in (("grpo", (0, 1)), ("dapo", (0, 1)), ("hapo", (2, 3)), ("tepo", (1, 2))):
-        for seed in seeds:
-            write(tmp_path / f"{label}-{seed}", trl(label, seed))
-    runs = [f"{label}={tmp_path}/{label}-*" for label in ("grpo", "dapo", "hapo", "tepo")]
-    out = tmp_path / "out"
-    assert main(["compare", "--runs", *runs, "--out", str(out)]) == 0
-    notes = json.loads((out / "compare.json").read_text())["notes"]
-    (note,) = (note for note in notes if note.startswith("Not compared"))
-    assert note.endswith("runs of each have the same seeds: hapo and grpo, tepo and grpo.")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,47 +103,6 @@ def test_a_row_that_does_not_fit_is_named(name, row, message, tmp_path):
     file = write_lines(tmp_path / "data.jsonl", [row])
     with pytest.raises(TokenPOError, match=message):
         load(benchmark(name, file=file), file)
-
-
-class Table:
-    """As much of a `datasets.Dataset` as is used."""
-
-    def __init__(self, rows: list[dict[str, Any]]):
-        self.rows = rows
-        self.column_names = list(rows[0])
-
-    def select_columns(self, names: list[str]) -> Table:
-        return Table([{name: row[name] for name in names} for row in self.rows])
-
-    def select(self, places: range) -> Table:
-        return Table([self.rows[i] for i in places])
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Any:
-        return iter(self.rows)
-
-
-@pytest.fixture
-def served(monkeypatch) -> list[tuple]:
-    """A `datasets` that serves three rows of every split, with a picture nobody asked for."""
-    asked: list[tuple] = []
-
-    def load_dataset(*place: Any, split: str) -> Table:
-        asked.append((*place, split))
-        row = {"question": "q", "solution_text": "Ann is a knight, and Bob is a knave", "pixels": 0}
-        return Table([row | {"quiz": f"{split} {i}"} for i in range(3)])
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="4.1.0", load_dataset=load_dataset))
-    return asked
-
-
-def test_the_hub_is_asked_for_the_entry_and_splits_take_turns(served):
-    task = load(BENCHMARKS["knights_knaves"], most=9)
-    assert served == [("K-and-K/knights-and-knaves", "test", f"{n}ppl") for n in range(2, 9)]
-    assert [p.columns["quiz"] for p in task.test] == [f"{n}ppl 0" for n in range(2, 9)] + ["2ppl 1", "3ppl 1"]
-    assert set(task.test[0].columns) == {"quiz", "solution_text"}
 
 
 @pytest.mark.parametrize("column", ["answer", "solution"])

@@ -14,7 +14,7 @@ import tokenpo
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Policy, Totals
 from tokenpo.lab.exact import measures
-from tokenpo.lab.exact.measures import MEASURES, Number, direction, directions, measure
+from tokenpo.lab.exact.measures import MEASURES, direction, directions, measure
 from tokenpo.lab.exact.policy import Walk, truth, walk
 from tokenpo.lab.exact.worlds import WORLDS, State, World
 
@@ -175,19 +175,3 @@ def test_numbers(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.startswith("still beside DAPO, in 2 worlds: cosine above in 0 and below in 0")
     assert "free length" in out and "numbers: all.json" in out
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "above", "below"), [(0.6, 0.01, 1, 0), (0.4, 0.01, 0, 1), (0.52, 0.01, 0, 0), (0.6, 0.06, 0, 0)]
-)
-def test_a_sentence_counts_what_is_beyond_two_standard_errors(value, error, above, below):
-    """Of the difference from 0.5 ± 0.01, in one world."""
-
-    def row(x: Number) -> dict[str, dict[str, Number]]:
-        return {"a": dict.fromkeys(MEASURES, x)}
-
-    results = {"dapo": row(Number(0.5, 0.01)), "late": row(Number(value, error)), "perfect credit": row(Number(1, 0))}
-    (told,) = measures.verdicts(results, ["a"])
-    assert told.startswith(
-        f"late beside DAPO, in 1 world: cosine above in {above} and below in {below}; progress above"
-    )

@@ -116,14 +116,6 @@ def test_where_the_page_is_written_and_that_a_run_gives_the_same_bytes(make_run,
     assert not [path for path in (*tmp_path.iterdir(), *run.iterdir()) if path.suffix == ".part"]
 
 
-def test_a_run_is_found_where_its_engine_keeps_the_record(make_run, tmp_path):
-    """TRL keeps it below the directory of the run, which is what a person gives."""
-    run, given = make_run(steps=2), tmp_path / "runs" / "one"
-    given.mkdir(parents=True)
-    run.rename(given / "tokenpo")
-    assert write_report(given) == given / "tokenpo" / "report.html"
-
-
 def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     names = ("advantage", "weight", "ratio", "entropy", "logprob", "temperature", "loss", "novel", "strange")
     terms = {name: [round(0.001234 * (i * 7 % 101) + 0.5, 6) for i in range(650)] for name in names}
