@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .core.objective import Objective
     from .core.on_policy import KLHold, RatioCheck
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
-    from .lab.coefficient import coefficients
     from .methods import method
     from .methods.extensions import corrected, with_teacher
     from .train.models.directory import locate
@@ -48,7 +47,6 @@ _HOME = {
     "UnknownName": "base.errors",
     "Unsupported": "base.errors",
     "check_method": "core.laws",
-    "coefficients": "lab.coefficient",
     "corrected": "methods.extensions",
     "fused_loss": "core.head.fused",
     "locate": "train.models.directory",
@@ -84,7 +82,6 @@ __all__ = [
     "UnknownName",
     "Unsupported",
     "check_method",
-    "coefficients",
     "corrected",
     "fused_loss",
     "locate",

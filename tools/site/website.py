@@ -29,7 +29,7 @@ HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 HOSTS = ("trl", "verl", "vllm")
 EVIDENCE = ("evaluate.summary", "compare.verdict", "explain.explanation", "report.page")
-LAB = ("coefficient", "exact.worlds", "exact.policy", "exact.measures")
+LAB = ("exact.worlds", "exact.policy", "exact.measures")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],
@@ -54,7 +54,7 @@ REFERENCE = {
 # What people call comes first, errors last.
 CALLED = (
     "method", "corrected", "with_teacher", "Learner", "Rollouts", "Policy", "Batch", "Totals", "Credit", "Loss",
-    "Objective", "KLHold", "RatioCheck", "check_method", "coefficients", "stats_from_logits", "token_stats",
+    "Objective", "KLHold", "RatioCheck", "check_method", "stats_from_logits", "token_stats",
     "fused_loss", "negotiate", "locate",
     "TokenPOError", "MissingInput", "UnknownName", "Unsupported",
 )  # fmt: skip

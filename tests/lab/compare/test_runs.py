@@ -56,11 +56,10 @@ def resumes(run):
     return (run.directory / "started").read_text().split()
 
 
-def begin(run, step=5, checkpoint=True):
+def begin(run, step=5):
     """A run that stopped after `step`."""
     write_run(run, rows(step, 5, lambda s: 0.1))
-    if checkpoint:
-        (run.directory / "checkpoints" / "step-000005").mkdir(parents=True)
+    (run.directory / "checkpoints" / "step-000005").mkdir(parents=True)
 
 
 def test_states(plan):
@@ -68,8 +67,6 @@ def test_states(plan):
     assert state(run) is State.NEW
     run.directory.mkdir(parents=True)
     assert state(run) is State.NEW  # an empty directory, as `tokenpo train` takes it
-    begin(run, checkpoint=False)
-    assert state(run) is State.LOST
     begin(run)
     assert (state(run), steps_made(run)) == (State.BEGUN, 5)
     write_run(run, rows(20, 5, lambda s: 0.1))
@@ -98,28 +95,26 @@ def test_what_is_not_this_run_is_refused(plan):
         state(run)
 
 
-def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, capsys):
+def test_done_is_skipped_and_begun_goes_on(plan, capsys):
     """Two at a time: the first two runs wait for each other. Another process trains the last one."""
     made = plan(seeds=3)
-    begun, lost, done, held, fresh, other = made.runs
+    begun, new, done, held, fresh, other = made.runs
     write_run(done, rows(20, 5, lambda s: 0.1))
     begin(begun)
-    for run in (lost, held):
-        begin(run, checkpoint=False)
+    write_run(held, rows(5, 5, lambda s: 0.1))
     with hold(held.directory):
         (failure,) = execute([held], 1, made.subject.place).failures
     assert failure.line == f"{held.directory} is being trained by another process: wait for it, or stop it"
     assert (held.directory / "config.json").exists() and steps_made(held) == 5
     command = pretend(grpo="meet", dapo="meet")
-    assert execute([begun, lost, done, fresh, other], 2, made.subject.place, command) == Ended((), False)
+    assert execute([begun, new, done, fresh, other], 2, made.subject.place, command) == Ended((), False)
     assert not (done.directory / "started").exists()
-    assert [resumes(run) for run in (begun, lost, fresh)] == [["True"], ["False"], ["False"]]
-    assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
+    assert [resumes(run) for run in (begun, new, fresh)] == [["True"], ["False"], ["False"]]
     printed = capsys.readouterr().out.splitlines()[2:]
     assert printed[0] == f"{made.subject.place}: 5 runs, 1 done, 2 at a time"
     assert [line.partition("]")[0] for line in printed[1:]] == ["[2/5", "[3/5", "[4/5", "[5/5"]
     assert sorted(line.split("] ")[1].partition(": done in ")[0] for line in printed[1:]) == sorted(
-        run.name for run in (begun, lost, fresh, other)
+        run.name for run in (begun, new, fresh, other)
     )
 
 

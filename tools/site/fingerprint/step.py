@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenpo.core.trial import columns_of, counted, example
-from tokenpo.core.types import Policy, Rollouts, Totals
-from tokenpo.lab.coefficient import differentiated
+from tokenpo.core.trial import Evaluation, columns_of, counted, differentiate, example
+from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 
 GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
 ROWS = GROUPS * SIZE
@@ -108,6 +107,22 @@ def _pushes(objective: Any, shared: Facts, facts: Sequence[Facts], seeds: Sequen
     at_token = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(shared.position) - 1]
     possible = torch.tensor([shared.accuracy > 0.5 / SIZE, shared.accuracy < 1 - 0.5 / SIZE])
     return torch.where(possible[:, None], at_token, torch.nan)
+
+
+def differentiated(
+    objective: Any, rollouts: Rollouts, credit: Credit, policies: Sequence[Policy], rows: Tensor, totals: Totals,
+    seeds: Sequence[int] = (0,),
+) -> Evaluation:  # fmt: skip
+    """The loss of these rows of a step, with its gradients, under each of the current policies in turn; all at once."""
+    if getattr(objective, "scope", "row") == "batch":
+        steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
+        batches = [objective.observe(Batch(rollouts, credit, policy), draws).rows(rows) for policy, draws in steps]
+    else:
+        batches = [Batch(rollouts.rows(rows), credit.rows(rows), policy.rows(rows)) for policy in policies]
+    parts = [vars(batch.policy) for batch in batches]
+    policy = {name: torch.cat([part[name] for part in parts]) for name, x in parts[0].items() if x is not None}
+    credit = Credit.joined([batch.credit for batch in batches])
+    return differentiate(objective, rollouts.rows(rows.repeat(len(batches))), credit, Policy(**policy), totals)
 
 
 def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:

@@ -75,6 +75,20 @@ class Temperature:
         logger.warning(f"{difference}; vllm_importance_sampling_correction weighs for it")
 
 
+def _processed(trainer: Any, processor: LogitsProcessor, **changes: float) -> AbstractContextManager[None]:
+    """Context manager: generation asks the processor last, with these changes of TRL's generation config."""
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    original = model.generate
+
+    def generate(*args: Any, generation_config: Any, logits_processor: Any = None, **named: Any) -> Any:
+        config = copy.deepcopy(generation_config)
+        config.update(**changes)
+        processors = LogitsProcessorList([*(logits_processor or ()), processor])
+        return original(*args, generation_config=config, logits_processor=processors, **named)
+
+    return replaced(model, "generate", generate)
+
+
 class RuleProcessor(LogitsProcessor):
     """Scales logits so that generation's division by the base temperature leaves them at the rule's temperature."""
 
@@ -108,17 +122,9 @@ class Kept(Temperature):
         return CutProcessor(cut_of(self.trainer.args), self.base)
 
     def sampling(self) -> AbstractContextManager[None]:
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
-        refuse([text] if (text := self.processor.cut.too_many(model.get_output_embeddings().weight.shape[0])) else [])
-        original = model.generate
-
-        def generate(*args: Any, generation_config: Any, logits_processor: Any = None, **named: Any) -> Any:
-            whole = copy.deepcopy(generation_config)
-            whole.update(top_p=1.0, top_k=0, min_p=0.0)
-            processors = LogitsProcessorList([*(logits_processor or ()), self.processor])
-            return original(*args, generation_config=whole, logits_processor=processors, **named)
-
-        return replaced(model, "generate", generate)
+        vocabulary = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped).get_output_embeddings().weight
+        refuse([text] if (text := self.processor.cut.too_many(len(vocabulary))) else [])
+        return _processed(self.trainer, self.processor, top_p=1.0, top_k=0, min_p=0.0)
 
     def kept(self, output: Mapping[str, Any]) -> dict[str, Tensor]:
         """The kept tokens of the completions [M, T, K], -1 last."""
@@ -138,14 +144,7 @@ class Generated(Temperature):
         return RuleProcessor(present(self.rule, "the rule of the temperature"), self.base)
 
     def sampling(self) -> AbstractContextManager[None]:
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
-        original = model.generate
-
-        def generate(*args: Any, logits_processor: Any = None, **named: Any) -> Any:
-            processors = LogitsProcessorList([*(logits_processor or ()), self.processor])
-            return original(*args, logits_processor=processors, **named)
-
-        return replaced(model, "generate", generate)
+        return _processed(self.trainer, self.processor)
 
     def check(self, output: Mapping[str, Any], rows: Mapping[str, Tensor]) -> None:
         """Raises Unsupported if generation did not call the processor."""

@@ -6,7 +6,6 @@ Finished runs are skipped, unfinished ones resumed, and a directory with other c
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from ...base.text import duration
 from ...train.recipe.config import differences, parse_config
 from ...train.recipe.plan import Plan
 from ...train.run import checkpoint
-from ...train.run.directory import changed_inputs, hold
+from ...train.run.directory import changed_inputs
 from ..page.text import visible
 from .plan import PlannedRun
 
@@ -33,11 +32,10 @@ POLL = 0.05  # seconds between looks at the processes
 
 
 class State(Enum):
-    """The state of a run directory: empty, a run to resume, a run to begin anew, or a finished run."""
+    """The state of a run directory: empty, a run to resume, or a finished run."""
 
     NEW = "new"
     BEGUN = "begun"
-    LOST = "begun, no checkpoint"
     DONE = "done"
 
 
@@ -82,9 +80,7 @@ def state(run: PlannedRun) -> State:
             f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings and files that "
             "it was made with, or choose another --out"
         )
-    if is_whole(run):
-        return State.DONE
-    return State.BEGUN if any(run.directory.glob("checkpoints/step-*")) else State.LOST
+    return State.DONE if is_whole(run) else State.BEGUN
 
 
 def is_whole(run: PlannedRun) -> bool:
@@ -146,14 +142,13 @@ class _Process(NamedTuple):
 
 def _begin(run: PlannedRun, status: State, logs: Path, command: Command) -> _Process:
     """Starts a run in a process group of its own, which Ctrl-C in the terminal does not reach."""
-    resume = status is State.BEGUN or (status is State.LOST and not _emptied(run.directory))
     target = logs / f"{run.directory.name}.log"
     # The config's number of threads, and this process's import path, which may have a user's verifiers.
     threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     with os.fdopen(opened_in_place(target, os.O_WRONLY | os.O_TRUNC), "wb") as log:
         popen = subprocess.Popen(
-            command(run, resume),
+            command(run, status is State.BEGUN),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -177,11 +172,3 @@ def _failure(process: _Process) -> Failure | None:
     elif code == 0:
         message = "ended without making all of its steps"
     return Failure(process.run, visible(message or f"ended with status {code}", limit=400), process.log)
-
-
-def _emptied(directory: Path) -> bool:
-    """Removes a run without a checkpoint; False if another process holds it, which a resumed run reports."""
-    with contextlib.suppress(TokenPOError), hold(directory):
-        # It is ours: its config is the plan's.
-        shutil.rmtree(directory)
-    return not directory.exists()

@@ -36,7 +36,6 @@ class Benchmark:
             the question). Questions that are chat messages are not changed.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
         extract: how to extract the answer from a completion, a name of `EXTRACTORS`; "" is the verifier's default.
-        basis: whether two public loaders of the data set agree, and on how many problems.
     """
 
     title: str
@@ -49,37 +48,32 @@ class Benchmark:
     prompt: str = BOXED
     verifier: str = "math"
     extract: str = ""
-    basis: str = ""
 
 
+# Two public loaders of each data set agree on columns and problems; on olympiadbench not on those with several answers.
 BENCHMARKS: Mapping[str, Benchmark] = {
-    "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", basis="loaders agree; 500"),
-    "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", basis="loaders agree; 30"),
-    "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", basis="loaders agree; 30"),
-    "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", basis="loaders agree; 40"),
-    "minerva": Benchmark(
-        "Minerva Math", "math-ai/minervamath", "test", question="question", basis="loaders agree; 272"
-    ),
+    "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test"),
+    "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train"),
+    "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test"),
+    "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question"),
+    "minerva": Benchmark("Minerva Math", "math-ai/minervamath", "test", question="question"),
     "olympiadbench": Benchmark(
         "OlympiadBench (open-ended, text only, English maths)", "Hothan/OlympiadBench", "train",
-        "OE_TO_maths_en_COMP", question="question", answer="final_answer", reference=ALL,
-        basis="loaders agree; 674; they do not agree on problems with several answers",
+        "OE_TO_maths_en_COMP", question="question", answer="final_answer", reference=ALL
     ),
-    "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", basis="loaders agree; 4428"),
-    "gsm8k": Benchmark(
-        "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", basis="loaders agree; 1319"
-    ),
+    "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test"),
+    "gsm8k": Benchmark("GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash"),
     "countdown": Benchmark(
         "Countdown, 3 to 4 numbers", "Jiayi-Pan/Countdown-Tasks-3to4", "train", question="", answer="target",
         prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
         "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
-        verifier="countdown", basis="loaders agree on columns; the one split is a training split",
+        verifier="countdown"
     ),
     "knights_knaves": Benchmark(
         "Knights & Knaves, 2 to 8 people", "K-and-K/knights-and-knaves", "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
         "test", question="quiz", answer="solution_text",
         prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
-        verifier="knights_knaves", basis="loaders agree",
+        verifier="knights_knaves"
     ),
 }  # fmt: skip
 
@@ -92,7 +86,7 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
     entries = {_plain(key): entry for key, entry in BENCHMARKS.items()}
     if _plain(name) in entries:
         entry = entries[_plain(name)]
-        entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", basis="")
+        entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="")
     elif Path(name).suffix in READERS:
         if file is not None:
             raise TokenPOError(f"--benchmark {name} and --data {file} each name a file of problems: leave one out")

@@ -12,8 +12,7 @@ from ...train.tasks.files import require_reference
 from ...train.tasks.types import Problem, Score
 from ...train.tasks.verify import Verifier, checked, normalised
 
-_MOST_TOKENS = 2**53  # floats hold every whole number below it
-_MOST_REWARD = 3.4028234663852886e38  # float32, as in training
+_MOST = 3.4028234663852886e38  # float32, as in training
 
 
 class Vote(NamedTuple):
@@ -84,14 +83,11 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     if not isinstance(answer, (str, int, float, type(None))):
         raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
     # Recorded rollouts have the tokens themselves in this field.
+    for name, value in (("tokens", tokens), ("reward", reward)):
+        if isinstance(value, (int, float)) and not abs(value) < _MOST:
+            raise TokenPOError(f"{where}: '{name}' is {value!r:.40}: give a finite number, or null")
     tokens = tokens if isinstance(tokens, (int, float)) and not isinstance(tokens, bool) else None
-    if tokens is not None and (not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens)):
-        raise TokenPOError(
-            f"{where}: 'tokens' is {tokens!r:.40}: give the completion's length, a whole number from 0 on"
-        )
     reward = reward if isinstance(reward, (int, float)) else None
-    if reward is not None and not abs(reward) <= _MOST_REWARD:
-        raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
     # null is no name: otherwise all lines with null would be one prompt.
     filled = {name: value for name, value in record.items() if value is not None}
     key = "problem" if "problem" in filled else "prompt"
