@@ -143,14 +143,11 @@ Results = Mapping[str, Mapping[str, Mapping[str, Number]]]  # method -> world ->
 
 
 def show(results: Results, worlds: Sequence[str], stream: TextIO) -> None:
-    """Prints the verdicts and the tables; spaces in place of underscores let the names of worlds wrap."""
-    head = ["method", *(world.replace("_", " ") for world in worlds)]
+    """Prints the verdicts, and a table of worlds and methods for each measure."""
+    head = ["world", *(visible(label, limit=60) for label in results)]
     parts: list[Table | str] = [*verdicts(results, worlds), ""]
     for key, meaning in MEASURES.items():
-        rows = [
-            Row(visible(label, limit=60), [_cell(found[w][key]) for w in worlds], apart=label in (BASE, PERFECT))
-            for label, found in results.items()
-        ]
+        rows = [Row(world, [_cell(found[world][key]) for found in results.values()]) for world in worlds]
         parts += [Table(head, rows, title=key), meaning, ""]
     print_parts(parts, stream)
 

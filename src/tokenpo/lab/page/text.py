@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from markupsafe import Markup
@@ -101,38 +101,13 @@ class Table:
     words: bool = False
     foot: Sequence[Cell] = ()
 
-    def columns(self, first: int, last: int) -> Table:
-        """The table of the names and the columns [first, last)."""
-        rows = [replace(row, cells=row.cells[first:last]) for row in self.rows]
-        words = self.words and last == len(self.head) - 1
-        title = f"{self.title} (continued)" if first and self.title else self.title
-        return Table([self.head[0], *self.head[first + 1 : last + 1]], rows, title, words, self.foot[first:last])
-
 
 def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True) -> None:
-    """Prints tables and lines; the columns of a table that is too wide continue in a further table."""
+    """Prints tables and lines; a table that is too wide wraps its words."""
     from rich import table  # a page needs no rich
     from rich.text import Text
 
     from ...base.terminal import Console
-
-    def drawn(part: Table, tight: bool) -> table.Table:
-        printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
-        if not framed:
-            printed.box, printed.pad_edge, printed.padding = None, False, (0, 3, 0, 0)
-        widths = _widths(part, width) if tight else [None] * len(part.head)
-        for place, (heading, most) in enumerate(zip(part.head, widths, strict=True)):
-            left = place == 0 or (part.words and place == len(part.head) - 1)
-            printed.add_column(Text(heading), justify="left" if left else "right", no_wrap=not framed, width=most)
-        for row in part.rows:
-            cells = [
-                Text.assemble((f"{x.text}\n", "bold"), (x.note, "dim")) if x.note else Text(x.text) for x in row.cells
-            ]
-            printed.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
-        return printed
-
-    def fits(part: Table, split: Callable[[str], list[str]]) -> bool:
-        return sum(3 + _longest(part, place, split) for place in range(len(part.head))) < width
 
     console = Console(stream, highlight=False)
     width = console.width = console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH
@@ -140,8 +115,18 @@ def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = 
         if isinstance(part, str):
             console.print(Text(part))
             continue
-        for piece in _pieces(part, lambda piece: fits(piece, str.split if framed else str.splitlines)):
-            console.print(drawn(piece, framed and not fits(piece, str.splitlines)))
+        printed = table.Table(title=Text(part.title) if part.title else None, title_justify="left")
+        if not framed:
+            printed.box, printed.pad_edge, printed.padding = None, False, (0, 3, 0, 0)
+        for place, (heading, most) in enumerate(zip(part.head, _widths(part, width), strict=True)):
+            left = place == 0 or (part.words and place == len(part.head) - 1)
+            printed.add_column(Text(heading), justify="left" if left else "right", width=most)
+        for row in part.rows:
+            cells = [
+                Text.assemble((f"{x.text}\n", "bold"), (x.note, "dim")) if x.note else Text(x.text) for x in row.cells
+            ]
+            printed.add_row(Text(row.name), *cells, style="dim" if row.apart else None, end_section=row.apart)
+        console.print(printed)
 
 
 def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
@@ -152,7 +137,7 @@ def _longest(part: Table, place: int, split: Callable[[str], list[str]]) -> int:
 
 
 def _widths(part: Table, width: int) -> list[int]:
-    """Column widths of a table that must wrap: the longest word of each, and more where that ends the wrapping."""
+    """Column widths: the longest word of each, and more where that ends the wrapping."""
     places = range(len(part.head))
     widths = [_longest(part, place, str.split) for place in places]
     spare = width - 1 - sum(3 + least for least in widths)
@@ -161,14 +146,3 @@ def _widths(part: Table, width: int) -> list[int]:
         more = max(0, min(spare, missing[place]))
         widths[place], spare = widths[place] + more, spare - more
     return widths
-
-
-def _pieces(part: Table, fits: Callable[[Table], bool]) -> Iterator[Table]:
-    """The table in pieces, each with the names and as many columns as fit."""
-    first, last, end = 0, 1, len(part.head) - 1
-    while first < end:
-        piece = part.columns(first, last)
-        while last < end and fits(wider := part.columns(first, last + 1)):
-            piece, last = wider, last + 1
-        yield piece
-        first, last = last, last + 1
