@@ -30,9 +30,7 @@ def spoilt(comparison, text):
     subject = comparison.subject
     methods, objectives = (dict.fromkeys(subject.labels, of) for of in ((text, {text: text}), text))
     config = {"recipe": text, "task": {"name": text}, "model": {"path": text}, text: text}
-    spoilt_subject = dataclasses.replace(
-        subject, name=text, methods=methods, objectives=objectives, config=config, origins=(text,)
-    )
+    spoilt_subject = dataclasses.replace(subject, name=text, methods=methods, objectives=objectives, config=config)
     run = PlannedRun(text, 0, subject.place, Config(), ())
     failure = Failure(run, text, subject.place)
     notes = (*comparison.notes, text)

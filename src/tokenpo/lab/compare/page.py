@@ -30,7 +30,14 @@ def show(comparison: Comparison, stream: TextIO) -> None:
             measure = result.measure.name if pair is result.pairs[0] else ""
             both = " − ".join(number(result.mean(label)) for label in (pair.a, pair.b))
             difference, ends, _, p = numbers(pair)
-            cells = [f"{name(pair.a)} − {name(pair.b)}", both, difference.text, ends.text, p.text, pair.verdict]
+            cells = [
+                f"{shortened(pair.a)} − {shortened(pair.b)}",
+                both,
+                difference.text,
+                ends.text,
+                p.text,
+                pair.verdict,
+            ]
             rows.append(Row(measure, [*map(Cell, cells)]))
     lines = [f"{', '.join(titles)}: {words}" for words, titles in verdicts.items()]
     head = ["measure", "methods", "means", "difference", "95 % interval", "p, Holm", "verdict"]
@@ -43,7 +50,7 @@ def means(comparison: Comparison) -> Table:
     head += [titled(result.measure) for result in comparison.results]
     rows = [
         Row(
-            name(label),
+            shortened(label),
             [
                 Cell(str(len(comparison.finished[label]))),
                 *(Cell(number(result.mean(label))) for result in comparison.results),
@@ -62,10 +69,6 @@ def titled(measure: Measure) -> str:
 
 def numbers(pair: Pair) -> list[Cell]:
     return [*map(Cell, (signed(pair.mean), interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
-
-
-def name(label: str) -> str:
-    return shortened(label)
 
 
 def signed(x: float | None) -> str:
@@ -109,11 +112,11 @@ def summary(result: Result) -> str:
 
 def pair_name(comparison: Comparison, pair: Pair) -> str:
     """The name of a pair's row; a common baseline is not repeated."""
-    return f"{name(pair.a)} − {name(pair.b)}" if comparison.baseline == "all" else name(pair.a)
+    return f"{shortened(pair.a)} − {shortened(pair.b)}" if comparison.baseline == "all" else shortened(pair.a)
 
 
 def heading(comparison: Comparison) -> str:
-    return "pair" if comparison.baseline == "all" else f"method − {name(comparison.baseline)}"
+    return "pair" if comparison.baseline == "all" else f"method − {shortened(comparison.baseline)}"
 
 
 HERE = Path(__file__).parent
@@ -130,8 +133,7 @@ def render(comparison: Comparison) -> str:
         sections=[_section(comparison, result) for result in comparison.results],
         margins=any(pair.margin for result in comparison.results for pair in result.pairs), means=means(comparison),
         curves=list(_curves(comparison)),
-        named=[(name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
-        origin=subject.origin, origins="\n".join(visible(line, limit=2000) for line in subject.origins),
+        named=[(shortened(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
         config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
         software=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
     )  # fmt: skip
@@ -190,12 +192,12 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
             if label != base and bands[label]:
                 lines = [  # the baseline's is dashed
                     Line(
-                        name(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
+                        shortened(of), [(step, mean) for step, mean, *_ in bands[of]], k, dashed=k == 1, dots=dots,
                         span=[(step, low, high) for step, _, low, high in bands[of]], shaded=True,
                     )
                     for k, of in enumerate((label, base))
                 ]  # fmt: skip
-                chart = Chart(name(label), unit, "", lines, fraction=high is not None, high=high, always=True)
+                chart = Chart(shortened(label), unit, "", lines, fraction=high is not None, high=high, always=True)
                 charts.append((chart, draw(chart)))
         if charts:
             yield title, charts

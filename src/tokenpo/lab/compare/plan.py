@@ -5,7 +5,6 @@ Runs that exist are grouped under the labels that the user gives: `LABEL=PATTERN
 
 import glob
 import re
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +41,8 @@ class PlannedRun:
 class Subject:
     """The compared runs of several methods, by label.
 
-    `place` is their directory, `planned` their number, `config` what they share, `origins` a line for each: its command
-    or its directory. `methods` holds name and options, as in the section `method` of a config.
+    `place` is their directory, `planned` their number, `config` what they share. `methods` holds name and options, as
+    in the section `method` of a config.
     """
 
     name: str
@@ -54,8 +53,6 @@ class Subject:
     seeds: tuple[int, ...]
     planned: int
     config: Mapping[str, Any]
-    origin: str
-    origins: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -106,8 +103,7 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
         Subject(
             firsts[0].config.name, out, tuple(objectives), objectives=objectives, seeds=numbers, planned=len(runs),
             methods={run.label: run.config.method.model_dump() for run in firsts},
-            config={"recipe": recipe, **shared}, origin="The command of every run",
-            origins=tuple(shlex.join(["tokenpo", "train", *run.arguments]) for run in runs),
+            config={"recipe": recipe, **shared},
             notes=tuple(_notes(firsts, entries, base)),
         ),
         runs,
@@ -196,8 +192,6 @@ def read_existing(given: Sequence[str], exactly: Collection[str]) -> tuple[Subje
         objectives={label: run.objective.strip() for label, run in firsts.items()},
         seeds=tuple(sorted({seed for _, seed, _ in runs})), planned=len(runs) + len(unfinished),
         config={key: x for key, x in shared.items() if not key.startswith(NAMES)},
-        origin="The directory of every run",
-        origins=tuple(f"{label} seed {seed}: {run.path}" for label, seed, run in runs),
         notes=(*unfinished, *_unpaired(grouped), *_mixed(grouped), *_unlike(settings)),
     )  # fmt: skip
     return subject, grouped
