@@ -111,7 +111,6 @@ def require_loaded(what: str, about: Mapping[str, Any]) -> None:
 
 # torch's messages on a CPU and on a GPU, those of the libraries that it calls, and the system's.
 _SHORTAGE = re.compile(r"can(no|')t allocate memory|CUDA out of memory|ALLOC_FAILED", re.IGNORECASE)
-_SIZE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
 
 
 def is_shortage(error: BaseException | None) -> bool:
@@ -126,16 +125,10 @@ def is_shortage(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def enough_memory(doing: str, remedy: str) -> Iterator[None]:
-    """Turns a lack of memory in the block into a TokenPOError with the size, if it is known, and the remedy."""
+    """Turns a lack of memory in the block into a TokenPOError with the remedy."""
     try:
         yield
     except Exception as error:
         if not is_shortage(error):
             raise
-        requested = _SIZE.search(str(error))
-        size = ""
-        if requested:
-            number, unit = requested.groups()
-            known = f"{int(number) / 2**20:,.1f} MiB" if unit == "bytes" else f"{number} {unit}"
-            size = f" ({known} could not be had)"
-        raise TokenPOError(f"memory ran out{doing and ' '}{doing}{size}: {remedy}") from error
+        raise TokenPOError(f"memory ran out{doing and ' '}{doing}: {remedy}") from error

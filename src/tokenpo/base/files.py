@@ -37,21 +37,15 @@ def expanded(path: str | Path) -> Path:
 def whole(path: Path) -> Iterator[Path]:
     """A new file to write to: synced and renamed to `path` at the end, removed after an error.
 
-    A link at `path` is replaced. Unfinished files of dead processes are removed. Raises OSError if the path cannot be
-    written; the old file is then untouched.
+    A link at `path` is replaced. Raises OSError if the path cannot be written; the old file is then untouched.
     """
-    for left in _left_of(path):
-        with contextlib.suppress(OSError):  # a directory, or another user's
-            left.unlink()
     part = _fresh(path)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
-        _lock(handle)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         yield part
         sync(part)
         part.replace(path)
     finally:
-        os.close(handle)
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
@@ -60,8 +54,8 @@ def whole(path: Path) -> Iterator[Path]:
 def whole_directory(path: Path) -> Iterator[Path]:
     """An empty directory to fill: synced and renamed to `path` at the end, removed after an error.
 
-    The old directory is kept as `old_of(path)` until the new one has the name, so one of them always exists. If several
-    processes write one path, the last wins. Raises OSError if the path cannot be written.
+    The old directory is kept as `old_of(path)` until the new one has the name, so one of them always exists.
+    Raises OSError if the path cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))
@@ -80,36 +74,28 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def _publish(work: Path, path: Path) -> None:
-    """Renames `work` to `path`, one process at a time."""
-    import fcntl
-
-    old = old_of(path)
-    handle = os.open(path.parent, os.O_RDONLY)
+    """Renames `work` to `path`."""
+    old, existed = old_of(path), os.path.lexists(path)
+    if existed:
+        remove_directory(old)
+        path.rename(old)
     try:
-        with contextlib.suppress(OSError):  # some network file systems lock no directory
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        existed = os.path.lexists(path)
+        work.rename(path)
+    except BaseException:
         if existed:
-            remove_directory(old)
-            path.rename(old)
-        try:
-            work.rename(path)
-        except BaseException:
-            if existed:
-                with contextlib.suppress(OSError):  # it is still whole under the other name
-                    old.rename(path)
-            raise
-        sync(path.parent)
-        with contextlib.suppress(OSError):  # the new one has its name; `sweep` removes the rest later
-            remove_directory(old)
-    finally:
-        os.close(handle)
+            with contextlib.suppress(OSError):  # it is still whole under the other name
+                old.rename(path)
+        raise
+    sync(path.parent)
+    with contextlib.suppress(OSError):  # the new one has its name; `sweep` removes the rest later
+        remove_directory(old)
 
 
 def sweep(path: Path) -> None:
-    """Removes unfinished directories of dead processes that wrote `path`; the old version only if the new exists."""
-    for place in (*_left_of(path), *_left_of(old_of(path))):
-        shutil.rmtree(place, ignore_errors=True)
+    """Removes what dead processes left of writing the directory `path`; the old version only if the new exists."""
+    for name in (path, old_of(path)):
+        for place in path.parent.glob(f"{glob.escape(part_of(name).name)}.*"):
+            shutil.rmtree(place, ignore_errors=True)
     if os.path.lexists(path):
         with contextlib.suppress(OSError):
             remove_directory(old_of(path))
@@ -163,7 +149,8 @@ def write_whole(path: Path, text: str) -> Path:
 
 def is_fresh(path: Path) -> bool:
     """Whether a directory is empty, apart from files of a process that died before it had written the config."""
-    return {file.name for file in path.iterdir()} <= {".lock", *(left.name for left in _left_of(path / "config.json"))}
+    begun = f"{part_of(path / 'config.json').name}."
+    return all(file.name == ".lock" or file.name.startswith(begun) for file in path.iterdir())
 
 
 def numbered(path: Path, mark: str = "-", first: int = 2) -> Iterator[Path]:
@@ -191,25 +178,8 @@ def part_of(path: Path) -> Path:
 
 
 def _fresh(path: Path) -> Path:
-    """A random name beside `path`, where nobody can have put a link; a killed process may leave a file there."""
+    """A random name beside `path`, where nobody can have put a link; a killed process may leave something there."""
     return path.with_name(f"{part_of(path).name}.{secrets.token_hex(4)}")
-
-
-def _left_of(path: Path) -> list[Path]:
-    """Files and directories with names as of `_fresh` that no living process is writing."""
-    named = path.parent.glob(f"{glob.escape(part_of(path).name)}.{'?' * 8}")
-    return [left for left in named if not _is_written(left)]
-
-
-def _is_written(part: Path) -> bool:
-    try:
-        handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # a link: no process is writing it
-        return False
-    try:
-        return not _lock(handle)
-    finally:
-        os.close(handle)
 
 
 def old_of(path: Path) -> Path:

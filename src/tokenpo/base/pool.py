@@ -23,8 +23,8 @@ _PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports
 _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
+_LONGEST = 1_000_000  # seconds, eleven days; the system's own waits allow little more
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-LONGEST = 1_000_000  # largest limit in seconds, eleven days; the system's own waits allow little more
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Pool:
         source: a Python file that imports no more than it needs.
         function: the function in it.
         workers: processes at most, 1 or more.
-        limit: seconds per job, `LONGEST` at most.
+        limit: seconds per job.
         memory: bytes of address space per worker; 0 is no limit.
         users: for the user's code: `function` is called once with these texts and returns the function for the jobs.
             Its output is shown, and it may take minutes to start.
@@ -68,6 +68,8 @@ class Pool:
         memory: int = 2**32,
         users: Sequence[str] = (),
     ) -> None:
+        if not (0 < limit <= _LONGEST and workers > 0):
+            raise TokenPOError(f"{workers} workers with {limit} seconds for an answer: give 1 or more, and a time")
         self.function, self.limit, self.size = function, limit, workers
         self._arguments = [str(source), function, str(memory), *users]
         self._users = bool(users)
