@@ -21,7 +21,6 @@ EXTRAS = {
     "trl": "training in TRL",
     "verl": "training in verl on Ray",
     "tinker": "training on a Tinker server",
-    "track": "curves in TensorBoard",
     "trackio": "curves in trackio",
     "wandb": "curves in Weights & Biases",
 }

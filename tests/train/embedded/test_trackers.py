@@ -1,7 +1,6 @@
 """Trackers get what metrics.jsonl got, once, under the documented names; none of them can end a run."""
 
 import json
-import re
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -15,7 +14,7 @@ from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.step import View
-from tokenpo.train.run.trackers import TRL, Trackers, send_report, tracker_name
+from tokenpo.train.run.trackers import Trackers, send_report, tracker_name
 
 
 class FakeRun:
@@ -129,8 +128,8 @@ def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_
 
 def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
     first, *rest = record(tmp_path, 4)
-    Trackers(tmp_path, config("trackio"), 0, pytest.fail).close()
-    trackers = Trackers(tmp_path, config("trackio", "wandb"), 4, pytest.fail)
+    Trackers(tmp_path, config("trackio"), pytest.fail).close()
+    trackers = Trackers(tmp_path, config("trackio", "wandb"), pytest.fail)
     trackers.send({"step": 5, "reward": float("inf"), "kl": float("nan"), "lr": 1e-3})
     trackers.close()
     course = {line["step"]: expected(line) for line in [first, *rest]} | {5: {"train/learning_rate": 1e-3}}
@@ -143,7 +142,7 @@ def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
 
 def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path, wandb, trackio):
     said: list[str] = []
-    trackers = Trackers(tmp_path, config("wandb", "trackio"), 0, said.append)
+    trackers = Trackers(tmp_path, config("wandb", "trackio"), said.append)
     wandb.fails_at = "close"
     trackers.close()
     trackers.close()
@@ -151,26 +150,12 @@ def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path
     assert trackio.runs[0].closed
 
 
-def test_tensorboard_hides_the_steps_that_are_made_again(tmp_path):
-    """Five lines, then a crash behind the checkpoint of step 2; the second course differs and is what counts."""
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    trackers = Trackers(tmp_path, config("tensorboard"), 0, pytest.fail)
-    for step in range(5):
-        trackers.send({"step": step, "reward": 1.0})
-    record(tmp_path, 2)
-    trackers = Trackers(tmp_path, config("tensorboard"), 2, pytest.fail)
-    trackers.send({"step": 3, "reward": 0.25})
-    trackers.close()
-    board = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(x.step, x.value) for x in board.Scalars("train/reward")] == [(0, 1), (1, 1), (2, 1), (3, 0.25)]
-
-
 def test_what_is_not_installed_is_named_before_anything_is_loaded(small, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenpo.train.recipe.plan.Plan.load_model", lambda config: pytest.fail("a model was loaded"))
     folder = ModuleSpec("wandb", None)  # an offline run of wandb leaves one of its name, a namespace package for Python
     monkeypatch.setattr("tokenpo.train.run.trackers.find_spec", lambda name: folder if name == "wandb" else None)
-    for name, extra in (("tensorboard", "track"), ("trackio", "trackio"), ("wandb", "wandb")):
-        with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{extra}\]', or take it out"):
+    for name in ("trackio", "wandb"):
+        with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{name}\]'"):
             train(small(tmp_path / "run", output={"track": [name]}), View())
     assert not (tmp_path / "run").exists()
 
@@ -186,8 +171,8 @@ def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small,
 
 
 def test_the_report_goes_to_the_runs_own_trackers(tmp_path, wandb, trackio):
-    settings, said = config("tensorboard", "wandb", "trackio"), []
-    Trackers(tmp_path, config("wandb", "trackio"), 0, pytest.fail).close()
+    settings, said = config("wandb", "trackio"), []
+    Trackers(tmp_path, settings, pytest.fail).close()
     (tmp_path / "report.html").write_text("page")
     wandb.fails_at = "artifact"
     send_report(tmp_path, settings, tmp_path / "report.html", said.append)
@@ -205,7 +190,7 @@ def test_the_report_goes_to_the_runs_own_trackers(tmp_path, wandb, trackio):
 
 def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):
     def seen(project: str | None) -> list[str]:
-        Trackers(tmp_path, config("wandb", "trackio", project=project), 0, pytest.fail).close()
+        Trackers(tmp_path, config("wandb", "trackio", project=project), pytest.fail).close()
         return [fake.runs[-1].arguments["project"] for fake in (wandb, trackio)]
 
     assert seen(None) == ["tokenpo", "tokenpo"]
@@ -215,17 +200,7 @@ def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, mon
 
 
 def test_the_option():
-    for text, names in (("wandb", ["wandb"]), ("wandb, tensorboard,wandb", ["wandb", "tensorboard"]), ("none", [])):
+    for text, names in (("wandb", ["wandb"]), ("wandb, trackio,wandb", ["wandb", "trackio"]), ("none", [])):
         assert parse_config({"output": {"track": text}}, "test").output.track == names
-    with pytest.raises(TokenPOError, match=r"output.track.*'wandbb'.*'tensorboard', 'trackio' or 'wandb'"):
+    with pytest.raises(TokenPOError, match=r"output.track.*'wandbb'.*'trackio' or 'wandb'"):
         parse_config({"output": {"track": "wandbb"}}, "test")
-
-
-def test_the_document_names_what_trl_calls_the_same():
-    rows = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
-    pairs: dict[str, str] = {}
-    for row in rows:
-        cells = [re.findall(r"`([^`]+)`", cell) for cell in row.split("|")]
-        if row.startswith("| `") and len(cells) == 7 and cells[2]:
-            pairs |= dict(zip(cells[1], cells[2], strict=True))
-    assert pairs == TRL

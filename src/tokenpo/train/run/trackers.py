@@ -1,4 +1,4 @@
-"""Live trackers: TensorBoard, trackio and wandb, behind one option (output.track).
+"""Live trackers: trackio and wandb, behind one option (output.track).
 
 They get the lines of metrics.jsonl, which is the record. So a tracker that fails is reported once and dropped while the
 run goes on. A resumed run continues the same tracker run and first sends the missing lines.
@@ -37,7 +37,7 @@ TRL = {
     "lr": "learning_rate",
 }
 # One open run of one tracker: functions that send a step and its values by name, close the run, and add a file.
-Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object], Callable[..., object] | None]
+Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object], Callable[..., object]]
 
 
 def tracker_name(metric: str) -> str:
@@ -57,28 +57,10 @@ def require_trackers(names: Sequence[str]) -> None:
         spec = find_spec(name)
         # A folder of that name in the working directory (wandb makes one) is a namespace package without origin.
         if spec is None or spec.origin is None:
-            raise Unsupported(
-                f"output.track names {name}, which is not installed: pip install 'tokenpo[{TRACKERS[name][0]}]', "
-                "or take it out of output.track"
-            )
+            raise Unsupported(f"output.track names {name}, which is not installed: pip install 'tokenpo[{name}]'")
 
 
-def _tensorboard(directory: Path, run: str, config: Config, after: int) -> Tracker:
-    """Event files in RUN/tensorboard."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    # Hide the steps that an interrupted run wrote after its checkpoint: they are made again.
-    writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
-
-    def send(step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-
-    return send, writer.close, None
-
-
-def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
+def _trackio(directory: Path, run: str, config: Config) -> Tracker:
     """Trackio's local project, or the place that its environment variables name."""
     import trackio  # pyright: ignore[reportMissingImports]
 
@@ -89,7 +71,7 @@ def _trackio(directory: Path, run: str, config: Config, after: int) -> Tracker:
     return lambda step, values: tracked.log(dict(values), step=step), tracked.finish, tracked.log_artifact
 
 
-def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
+def _wandb(directory: Path, run: str, config: Config) -> Tracker:
     """Weights & Biases; WANDB_MODE=offline keeps the run in RUN/wandb until `wandb sync`."""
     import wandb  # pyright: ignore[reportMissingImports]
 
@@ -97,14 +79,14 @@ def _wandb(directory: Path, run: str, config: Config, after: int) -> Tracker:
     tracked = wandb.init(
         project=project, name=directory.name, id=run, resume="allow", dir=str(directory),
         config=config.model_dump(mode="json"),
-        settings=wandb.Settings(console="off"),  # else it captures the terminal of the live view
+        settings=wandb.Settings(console="off"),  # else it captures the terminal
     )  # fmt: skip
     # Without commit, wandb shows a step only after the next one.
     return lambda step, values: tracked.log(dict(values), step=step, commit=True), tracked.finish, tracked.log_artifact
 
 
-# Tracker -> (the extra of this package that installs it, the function that opens it).
-TRACKERS = {"tensorboard": ("track", _tensorboard), "trackio": ("trackio", _trackio), "wandb": ("wandb", _wandb)}
+# By name, which is also that of the extra that installs it.
+TRACKERS = {"trackio": _trackio, "wandb": _wandb}
 
 
 class Trackers:
@@ -114,30 +96,25 @@ class Trackers:
 
     Args:
         config: the trackers of output.track are opened, and get the lines of metrics.jsonl that they lack.
-        step: the step after which the run goes on.
         say: reports a tracker that failed.
 
     Raises:
         Unsupported: a tracker cannot begin.
     """
 
-    def __init__(self, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, config: Config, say: Callable[[str], None]) -> None:
         self._file, self._say = directory / "trackers.json", say
         known = json_object(self._file)
         self.run: str = known.get("run") or uuid.uuid4().hex[:12]
         self._sent: dict[str, int] = known.get("sent", {})
         self._open: dict[str, Tracker] = {}
         for name in config.output.track:
-            if name == "tensorboard":
-                self._sent[name] = min(self._sent.get(name, -1), step)
             try:
-                self._open[name] = TRACKERS[name][1](directory, self.run, config, self._sent.get(name, -1))
+                self._open[name] = TRACKERS[name](directory, self.run, config)
             except Exception as error:
                 self.close()
                 offline = ", set WANDB_MODE=offline" if name == "wandb" else ""
-                raise Unsupported(
-                    f"{name} could not begin ({_words(error)}): mend that{offline}, or take it out of output.track"
-                ) from error
+                raise Unsupported(f"{name} could not begin ({_words(error)}): mend that{offline}") from error
         if self._open:
             metrics = directory / "metrics.jsonl"
             for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
@@ -182,11 +159,10 @@ class Trackers:
 def send_report(directory: Path, config: Config, page: Path, say: Callable[[str], None]) -> None:
     """Adds the report of a finished run to its wandb and trackio runs, as an artifact; `say` gets what failed."""
     run = json_object(directory / "trackers.json").get("run", "")
-    for name in [name for name in config.output.track if name != "tensorboard"]:
+    for name in config.output.track:
         try:
-            _, close, keep = TRACKERS[name][1](directory, run, config, -1)
-            if keep is not None:
-                keep(str(page), name=f"report-{run}", type="report")
+            _, close, keep = TRACKERS[name](directory, run, config)
+            keep(str(page), name=f"report-{run}", type="report")
             close()
         except Exception as error:
             say(f"warning: {name} did not take the report ({_words(error)}); it is {page}")
