@@ -92,9 +92,8 @@ with open("countdown.jsonl", "w") as file:
         file.write(json.dumps({{"prompt": asked, "answer": known["target"], "nums": known["numbers"]}}) + "\n")
 ```
 
-Then `verifier = "countdown"`, which runs no text as code; the library's scorer does. `knights_knaves` has a verifier,
-too. For `chain_sum` take `verifier = "exact"`, and for others a reward function that calls
-`reasoning_gym.get_score_answer_fn`.
+Then `verifier = "countdown"`, which runs no text as code; the library's scorer does. For `chain_sum` take
+`verifier = "exact"`, and for others a reward function that calls `reasoning_gym.get_score_answer_fn`.
 
 ## Tasks that come with the package
 

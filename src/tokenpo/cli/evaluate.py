@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   tokenpo eval MODEL --benchmark aime25 --data aime25.jsonl --samples-per-prompt 32 --k 1,8,32
   tokenpo eval --samples samples.jsonl --k 1,4,8
 
-benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown knights_knaves
+benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown
 Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
 """
 AUDITS = """examples:
@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
     take("--samples", "FILE", "samples made elsewhere (JSON Lines), in place of MODEL")
     take("--k", "K,K,...", "values of k; default: 1 and the number of samples per prompt")
     take("--seed", "N", "seed of samples, bootstrap and, with --task, problems; default: the run's, or 0")
-    parser.write("--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
+    parser.take("--out", "DIR", "directory to write; default: runs/eval-MODEL-NAME-seedN")
 
     group = parser.add_argument_group("problems")
     take("--benchmark", "NAME|FILE", "a benchmark by name, or a .jsonl or .parquet file", group=group)

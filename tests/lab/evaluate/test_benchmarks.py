@@ -25,8 +25,6 @@ ROWS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
     "gsm8k": ({"question": "Weng?", "answer": "12/60 = <<12/60=0.2>>0.2 an hour.\n#### 1,010"}, "1,010",
         r"\boxed{1010}", "Weng?"),
     "countdown": ({"target": 9, "nums": [1, 2, 3]}, 9, "<answer>(1+2)*3</answer>", "numbers [1, 2, 3], make"),
-    "knights_knaves": ({"quiz": "Who?", "solution_text": "Ann is a knight, and Bob is a knave."},
-        "Ann is a knight, and Bob is a knave.", "<answer>Bob is a knave, Ann is a knight</answer>", "Who?"),
 }  # fmt: skip
 
 

@@ -173,7 +173,6 @@ def test_errors_name_file_line_key_and_remedy(tmp_path: Path, name: str, content
     [
         ("countdown", {"nums": [1, 2], "answer": 3}, {"num": [1, 2], "answer": 3}, "no column with the numbers"),
         ("countdown", {"nums": [1, 2], "answer": 3}, {"nums": [1, 2], "answer": "x"}, "list of whole numbers"),
-        ("knights_knaves", {"answer": "Ann is a knight"}, {"answer": "Ann?"}, "does not say who is what"),
     ],
 )
 def test_what_a_verifier_cannot_judge_is_found_at_once(

@@ -1,4 +1,4 @@
-"""The verifiers `exact` and `math`, those of two puzzles, and where an answer stands."""
+"""The verifiers `exact` and `math`, that of countdown, and where an answer stands."""
 
 import re
 import resource
@@ -42,20 +42,19 @@ def test_exact() -> None:
         ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
         ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
-        ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
-        ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
-        (
-            "math",
-            {"verifier_seconds": float("nan")},
-            "t: verifier_seconds = nan must be more than 0 and at most 1000000",
-        ),
-        ("math", {"verifier_seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
-        ("math", {"verifier_workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
     ],
 )
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
         make_verifier(verifier, VerifierOptions(**options), "t")
+
+
+@pytest.mark.parametrize(
+    "options", [{"verifier_seconds": float("nan")}, {"verifier_seconds": 0.0}, {"verifier_workers": -1}]
+)
+def test_a_pool_needs_workers_and_a_time(options: dict) -> None:
+    with pytest.raises(TokenPOError, match="give 1 or more, and a time"):
+        make_verifier("math", VerifierOptions(**options), "t")
 
 
 def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:
@@ -183,29 +182,3 @@ def test_countdown_says_what_a_row_lacks() -> None:
         assert judged("countdown", Problem("?", target, {"nums": [9]}), "<answer>9</answer>").correct
     for nums in ([3, 4], ["3", "4"], [3.0, 4.0], (3, 4)):
         assert judged("countdown", Problem("?", 12, {"nums": nums}), "<answer>3*4</answer>").correct
-
-
-@pytest.mark.parametrize(
-    ("said", "correct", "note"),
-    [
-        ("<answer>Zoey is a knave, and Michael is a knight.</answer>", True, ""),
-        ("<answer>(1) Michael is a knight\n(2) Zoey is a knave</answer>", True, ""),
-        ("<answer>Michael: knight; Zoey: knave</answer>", True, ""),
-        ("<answer>Michael is a knave, and Zoey is a knave</answer>", False, ""),
-        ("<answer>Michael is a knight, Zoey is a knave, Zoey is a knight</answer>", False, "malformed"),
-        ("<answer>Michael is not a knight, Zoey is a knave</answer>", False, "malformed"),
-        ("<answer>Michael is a knight, Bob is a knave</answer>", False, "malformed"),
-        ("Michael is a knight, and Zoey is a knave", False, "no answer"),
-    ],
-)
-def test_knights_and_knaves(said: str, correct: bool, note: str) -> None:
-    problem = Problem("?", "Michael is a knight, and Zoey is a knave.")
-    assert judged("knights_knaves", problem, said) == Score(float(correct), correct, note)
-
-
-def test_the_order_of_names_is_no_other_answer() -> None:
-    problem = Problem("?", "(1) Ann is a knight\n(2) Bob is a knave")
-    texts = ["<answer>Bob is a knave, Ann is a knight</answer>", "<answer>Ann a knight. Bob a knave.</answer>"]
-    assert {judged("knights_knaves", problem, text).answer for text in texts} == {"ann knight, bob knave"}
-    with pytest.raises(TokenPOError, match=r"\[True, False\].*does not say who is what"):
-        judged("knights_knaves", Problem("?", [True, False]), "x")

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Benchmark:
         reference: how to extract the reference from that column, a name of `EXTRACTORS`; "all" joins a list.
         prompt: template; {question} is the question, {NAME} any column except the reference's (countdown's is part of
             the question). Questions that are chat messages are not changed.
-        verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
+        verifier: "math", "exact", "countdown", or a function of yours by its dotted path.
         extract: how to extract the answer from a completion, a name of `EXTRACTORS`; "" is the verifier's default.
     """
 
@@ -68,12 +67,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
         "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
         verifier="countdown"
-    ),
-    "knights_knaves": Benchmark(
-        "Knights & Knaves, 2 to 8 people", "K-and-K/knights-and-knaves", "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
-        "test", question="quiz", answer="solution_text",
-        prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
-        verifier="knights_knaves"
     ),
 }  # fmt: skip
 
@@ -120,31 +113,28 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
 
 
 def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
-    """The rows of the splits "a+b+c", alternating, at most `most` of each, with each row's place for messages."""
+    """The rows of a split, at most `most`, with each row's place for messages."""
     try:
         datasets: Any = import_module("datasets")
     except ImportError as error:
         raise TokenPOError(
             f"{hub} needs the package datasets: pip install 'tokenpo[hub]', or give a local copy with --data FILE"
         ) from error
-    parts: list[list[Row]] = []
-    for part in split.split("+"):
-        try:
-            table = datasets.load_dataset(hub, config or None, split=part)
-        except Exception as error:
-            raise TokenPOError(
-                f"the data set {hub} ({part}) can't be loaded from the hub: {first_line(error)}; give a local copy "
-                "with --data FILE"
-            ) from error
-        found = list(table.column_names)
-        if lacking := next((name for name in columns if name not in found), None):
-            raise MissingInput(
-                f"{hub} has no column {lacking!r} (columns: {', '.join(found)}; {nearest(lacking, found)}): "
-                "name yours with --question, --answer or --prompt"
-            )
-        table = table.select_columns(columns).select(range(min(len(table), most or len(table))))
-        parts.append([(f"{hub} {part} row {i}", dict(row)) for i, row in enumerate(table)])
-    return [row for rows in zip_longest(*parts) for row in rows if row is not None]
+    try:
+        table = datasets.load_dataset(hub, config or None, split=split)
+    except Exception as error:
+        raise TokenPOError(
+            f"the data set {hub} ({split}) can't be loaded from the hub: {first_line(error)}; give a local copy "
+            "with --data FILE"
+        ) from error
+    found = list(table.column_names)
+    if lacking := next((name for name in columns if name not in found), None):
+        raise MissingInput(
+            f"{hub} has no column {lacking!r} (columns: {', '.join(found)}; {nearest(lacking, found)}): "
+            "name yours with --question, --answer or --prompt"
+        )
+    table = table.select_columns(columns).select(range(min(len(table), most or len(table))))
+    return [(f"{hub} {split} row {i}", dict(row)) for i, row in enumerate(table)]
 
 
 def _reference(answer: Any, entry: Benchmark, where: str) -> Any:

@@ -192,7 +192,7 @@ def files(
         test_path: .jsonl or .parquet with the test rows; without it a share of the train file's prompts is held out.
         holdout: that share, more than 0 and less than 1; 0.1 by default. Rows of one prompt stay together.
         verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
-            "knights_knaves", or a reward function of yours: "package.module:function", "file.py:function". A file finds
+            or a reward function of yours: "package.module:function", "file.py:function". A file finds
             modules of its own folder while it is loaded; for later imports, put that folder on PYTHONPATH.
         extract: how to find the answer in a completion (a name of `EXTRACTORS`); "" is the verifier's default.
         prompt_key: the column with the prompt, text or chat messages.

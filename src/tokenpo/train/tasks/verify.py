@@ -1,4 +1,4 @@
-"""Verifiers of data-set tasks: `exact`, `math`, two puzzles, or the user's "package.module:function"."""
+"""Verifiers of data-set tasks: `exact`, `math`, `countdown`, or the user's "package.module:function"."""
 
 import ast
 import operator
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest, require_package
-from ...base.pool import LONGEST, Outcome, Pool
+from ...base.pool import Outcome, Pool
 from .extract import EXTRACTORS, auto, last_marked, whole
 from .rewards import UserReward
 from .types import Problem, Score, Verifier
@@ -94,7 +94,6 @@ def _value(node: ast.expr) -> Fraction:
 
 
 _NUMBERS = ("nums", "numbers")  # columns of the data row
-_ROLES = {"knight", "knave"}
 # The exponent has at most two digits: 1e999999999 would be a number of a billion digits.
 _TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
@@ -126,43 +125,6 @@ class Countdown(TextVerifier):
             expected = "a list of whole numbers of 0 or more and a number, of 40 digits at most"
             given = f"{key} = {numbers!r:.80} and the target {problem.answer!r:.80}"
             raise TokenPOError(f"countdown: {given} must be {expected}") from error
-
-
-class KnightsKnaves(TextVerifier):
-    """Reward 1 if the answer gives every person the role that the reference, a sentence too, gives; once, any order."""
-
-    def judge(self, answer: str, reference: dict[str, str]) -> Score:
-        roles = _roles(answer)
-        if roles is None or roles.keys() != reference.keys():
-            return Score(0.0, False, "malformed", " ".join(words(answer)))
-        written = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
-        return Score(float(roles == reference), roles == reference, answer=written)
-
-    def reference(self, problem: Problem) -> dict[str, str]:
-        """Name to role."""
-        roles = _roles(str(problem.answer))
-        if roles is None:
-            remedy = 'write it as "Ann is a knight, and Bob is a knave"'
-            said = f"the reference {str(problem.answer)!r:.80} does not say who is what"
-            raise TokenPOError(f"knights_knaves: {said}: {remedy}")
-        return roles
-
-
-def words(text: str) -> list[str]:
-    """The alternating names and roles of a sentence, in lower case.
-
-    >>> words("(1) Ann is a knight, and\\n(2) Bob a knave.")
-    ['ann', 'knight', 'bob', 'knave']
-    """
-    plain = re.sub(r"\([0-9]+\)|[.,;:]", " ", text.lower())
-    return [word for word in plain.split() if word not in ("is", "a", "an", "and")]
-
-
-def _roles(text: str) -> dict[str, str] | None:
-    """Name to role; None if the text says anything else, or names a person twice."""
-    pairs = words(text)
-    roles = dict(zip(pairs[::2], pairs[1::2], strict=False))
-    return roles if roles and 2 * len(roles) == len(pairs) and _ROLES.issuperset(roles.values()) else None
 
 
 def _operand(number: Any) -> int:
@@ -224,13 +186,8 @@ class Math(Verifier):
     def __init__(self, options: VerifierOptions, task: str) -> None:
         require_package(f"{task}: the verifier 'math'", "math_verify", "tasks")
         self._find = choose(f"{task}: extract", options.extract or "whole", EXTRACTORS)
-        seconds, workers = options.verifier_seconds, options.verifier_workers
-        if workers < 0:
-            raise TokenPOError(f"{task}: verifier_workers = {workers} must be 0 or more")
-        if not 0 < seconds <= LONGEST:
-            raise TokenPOError(f"{task}: verifier_seconds = {seconds} must be more than 0 and at most {LONGEST}")
-        workers = workers or min(4, os.cpu_count() or 1)
-        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, seconds)
+        workers = options.verifier_workers or min(4, os.cpu_count() or 1)
+        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, options.verifier_seconds)
 
     def check(self, problems: list[Problem]) -> None:
         """Reads every reference once: warns of unreadable ones, which only a copy can equal; raises if all are."""
@@ -272,8 +229,8 @@ class Math(Verifier):
         return Score(float(correct), bool(correct), note, answer)
 
 
-VERIFIERS: Mapping[str, type[Exact | Math | Countdown | KnightsKnaves]] = MappingProxyType(
-    {"exact": Exact, "math": Math, "countdown": Countdown, "knights_knaves": KnightsKnaves}
+VERIFIERS: Mapping[str, type[Exact | Math | Countdown]] = MappingProxyType(
+    {"exact": Exact, "math": Math, "countdown": Countdown}
 )
 
 
