@@ -129,26 +129,6 @@ def test_a_model_on_a_file_of_ones_own(capsys):
     assert sample["prompt"][0]["content"].startswith("1+1=\n\nPlease reason step by step")
 
 
-def test_a_run_directory_stands_for_its_model(capsys):
-    from tokenpo.train.models.directory import ASSETS
-
-    Path("run").mkdir()
-    Path("run/objective.txt").write_text("objective x")
-    assert run("run", *TINY[1:]) == 2
-    assert "has no model yet: let it finish with tokenpo train --resume run" in capsys.readouterr().err
-    Path("run/model").symlink_to(ASSETS)
-    assert run("run", *TINY[1:], "--out", "a") == 0
-    assert run(*TINY, "--out", "b") == 0
-    assert Path("a/samples.jsonl").read_bytes() == Path("b/samples.jsonl").read_bytes()
-
-
-def test_a_file_of_samples_that_changed_is_another_evaluation(capsys):
-    record = {"prompt": "a", "correct": True, "answer": 1}
-    assert run("--samples", lines("s.jsonl", record), "--out", "out") == 0
-    assert run("--samples", lines("s.jsonl", record, record), "--out", "out") == 2
-    assert "samples.digest" in capsys.readouterr().err
-
-
 def test_interrupted_is_130_and_goes_on(monkeypatch, capsys):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

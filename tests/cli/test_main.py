@@ -133,9 +133,7 @@ def test_train_writes_a_run_with_a_report(tmp_path, capsys):
     assert (out / "report.html").exists()
 
 
-def test_home_and_methods_between_the_options(tmp_path, monkeypatch, capsys):
-    options = parser().parse_args(["exact", "tepo", "--world", "two_modes", "gtpo"])
-    assert (options.methods, options.world) == (["tepo", "gtpo"], "two_modes")
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     for words, name in (
         ("report r --out ~/r", "out"),
@@ -147,42 +145,3 @@ def test_home_and_methods_between_the_options(tmp_path, monkeypatch, capsys):
         main(["report", "~nobody-of-that-name/run"])
     said = capsys.readouterr().err
     assert "begins with the home of an unknown user: write the path in full" in said and "Traceback" not in said
-
-
-# None of them has anything to read, and each is to find first that it has nowhere to write.
-WRITERS = [
-    (["exact", "nobody"], "json"),
-    (["report", "nothing"], "out"),
-    (["explain", "nothing", "--methods", "nobody"], "out"),
-    (["eval", "nothing"], "out"),
-    (["eval", "--samples", "nothing"], "out"),
-    (["compare", "nothing", "--methods", "nobody"], "out"),
-    (["compare", "--runs", "nothing"], "out"),
-]
-
-
-@pytest.mark.parametrize(("words", "name"), WRITERS)
-def test_a_place_to_write_is_tried_before_work_begins(words, name, tmp_path, capsys):
-    (tmp_path / "file").touch()
-    there = tmp_path / "file" / "x.json"
-    assert main([*words, f"--{name}", str(there)]) == 2
-    said = capsys.readouterr().err
-    assert said == f"tokenpo: cannot write {there}: Not a directory; give another place with --{name}\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["file"]
-    if name == "json":
-        assert main([*words, "--json", str(tmp_path)]) == 2
-        assert f"cannot write {tmp_path}: Is a directory" in capsys.readouterr().err
-
-
-def test_every_option_that_names_a_place_to_write_is_tried():
-    """But that of train, which makes the run directory before anything else."""
-    (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
-    named = {
-        (command, action.dest)
-        for command, its in commands.items()
-        for action in its._actions
-        if action.dest in ("out", "json", "page") and action.nargs != 0
-    }
-    listed = "train recipes report methods show check exact explain compare eval audit import export push doctor"
-    assert list(commands) == listed.split()
-    assert named - {("train", "out")} == {(words[0], name) for words, name in WRITERS}

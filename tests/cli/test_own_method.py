@@ -9,12 +9,10 @@ import pytest
 import tokenpo
 from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
-from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
 from tokenpo.core.laws import LAWS
 from tokenpo.methods import build_method
-from tokenpo.train.recipe.config import load_config, parse_config
-from tokenpo.train.recipe.plan import Plan
+from tokenpo.train.recipe.config import load_config
 
 SHORT = (
     "train.steps=2 rollout.prompts=4 rollout.group_size=4 rollout.max_new_tokens=24 evaluate.every=0 "
@@ -188,20 +186,6 @@ def test_one_name_is_the_file_that_it_names_now(monkeypatch):
     assert low() == 0.3
     Path("late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.4"), encoding="utf-8")
     assert low() == 0.4
-
-
-def test_a_config_holds_the_contents_of_files_and_modules(here, monkeypatch):
-    monkeypatch.setenv("HOME", str(here))
-    assert tokenpo.method("~/late.py:late").name == "late"
-    config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
-    assert Plan(config).contents["contents of method.name"] == fingerprint([here / "late.py"])
-    Path("held_pack").mkdir()
-    Path("held_pack/mine.py").write_text("raise SystemExit('executed')\n")
-    task = {"name": "files", "options": {"path": "none.jsonl", "verifier": "held_pack.mine:reward"}}
-    config = parse_config({"method": {"name": "held_pack.mine:late"}, "task": task}, "test")
-    bytes_of = fingerprint([here / "held_pack" / "mine.py"])
-    expected = {"contents of method.name": bytes_of, "contents of task.options.verifier": bytes_of}
-    assert expected.items() <= Plan(config).contents.items()
 
 
 def test_what_a_part_raised_reaches_the_user_with_a_note(capsys):

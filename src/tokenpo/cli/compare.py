@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     change = "change a setting of all runs; may be repeated"
     parser.take("--set", "SECTION.KEY=VALUE", change, action="append", default=[])
     out = "directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE"
-    parser.write("--out", "DIR", out)
+    parser.take("--out", "DIR", out)
     parser.take("--jobs", "N", "runs at a time; default: one per core, or one on a GPU")
     baseline = "method that the others are compared with, or all: every pair; default: the first"
     parser.take("--baseline", "LABEL", baseline)
@@ -63,11 +63,7 @@ def compare(options: argparse.Namespace) -> int:
     from ..lab.compare.plan import make_plan, pairs
 
     if options.recipe is None or options.methods is None:
-        raise TokenPOError(
-            "compare needs a recipe and --methods, or runs that exist (--runs A='runs/a-*' B='runs/b-*')"
-        )
-    if options.jobs is not None and options.jobs < 1:
-        raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
+        raise TokenPOError("compare needs a recipe and --methods, or runs that exist: --runs A='runs/a-*' B='runs/b-*'")
     seeds = SEEDS if options.seeds is None else options.seeds
     plan = make_plan(options.recipe, options.methods, seeds, overrides=options.set, out=options.out)
     chosen, margins = _chosen(options, plan.runs[0].config)
@@ -83,7 +79,7 @@ def compare(options: argparse.Namespace) -> int:
         print(f"note: {too_few(seeds, family)}", flush=True)
     if options.dry_run:
         return _dry_run(plan)
-    jobs = options.jobs or _jobs(plan)
+    jobs = max(1, options.jobs or _jobs(plan))
     ended = execute(plan.runs, jobs, plan.subject.place)
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..base.errors import TokenPOError, UnknownName, enough_memory, nearest
-from .options import Command, try_place
+from .options import Command
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -42,7 +42,6 @@ def _answer(arguments: Sequence[str] | None) -> int:
     try:
         try:
             options = _parsed(sys.argv[1:] if arguments is None else arguments)
-            try_place(options)
             with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
                 return options.run(options)
         finally:  # also after --help, which exits: the disk may be full

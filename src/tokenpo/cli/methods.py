@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
     parser = add_command(commands, exact, about, IN_WORLDS)
     parser.take("methods", "METHOD", ONE_METHOD, nargs="+")
     parser.take("--world", "LIST", "names of worlds; default: the twelve")
-    parser.write("--json", "FILE", "the numbers: value and standard error by method, world and measure")
+    parser.take("--json", "FILE", "the numbers: value and standard error by method, world and measure")
     about = "what each method would do to every token of recorded rollouts, without training"
     parser = add_command(commands, explain, about, ON_ROLLOUTS)
     parser.take("rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=path)
@@ -60,7 +60,7 @@ def add(commands: Any) -> None:
     correction = "with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ..."
     parser.take("--correction", "NAME", correction)
     parser.flag("--tokens", "also write the numbers of every token, to tokens.jsonl")
-    parser.write("--out", "DIR", "directory to write; default: runs/explain-NAME")
+    parser.take("--out", "DIR", "directory to write; default: runs/explain-NAME")
 
 
 def methods(options: argparse.Namespace) -> int:

@@ -29,13 +29,13 @@ Log in first with `hf auth login`, or set HF_TOKEN. The model card is the README
 def add(commands: Any) -> None:
     parser = add_command(commands, import_model, "make a model directory of a GGUF file", IMPORT, name="import")
     parser.take("file", "FILE", "a .gguf file that holds a whole model")
-    parser.write("dir", "DIR", "directory to write, new or empty")
+    parser.take("dir", "DIR", "directory to write, new or empty")
     dtype = "of the weights: float32, bfloat16, float16; default: float32"
     parser.take("--dtype", "NAME", dtype, default="float32")
 
     parser = add_command(commands, export, "write a model as a GGUF file, for llama.cpp", EXPORT)
     parser.take("model", "MODEL", "the directory of a run or of a model, or a hub id")
-    parser.write("file", "FILE", "the .gguf file to write")
+    parser.take("file", "FILE", "the .gguf file to write")
     stored = "how matrices are stored: f32, f16, bf16, q8_0; default: f16"
     parser.take("--as", "NAME", stored, default="f16", dest="stored")
 
@@ -98,9 +98,8 @@ def _uploading(name: str) -> Iterator[None]:
         yield
     except (HTTPError, HFValidationError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise TokenPOError(
-            f"can't upload to {name}: {reason}; log in with `hf auth login`, or set HF_TOKEN, and check the name"
-        ) from error
+        remedy = "log in with `hf auth login`, or set HF_TOKEN, and check the name"
+        raise TokenPOError(f"can't upload to {name}: {reason}; {remedy}") from error
 
 
 def _tell(about: Mapping[str, str], written: Any) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..train.recipe.engines import EMBEDDED, TINKER, again
+from ..train.recipe import EMBEDDED, TINKER, again
 from .models import make_repository, upload
 from .options import METHOD, RECIPE, add_command, need, need_engine
 from .streams import print_list
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     about = "write report.html of a run: its curves, and every traced token coloured"
     parser = add_command(commands, report, about, REPORTS)
     parser.take("directory", "RUN", "the run directory")
-    parser.write("--out", "FILE", "page to write; default: RUN/report.html", folder=True)
+    parser.take("--out", "FILE", "page to write; default: RUN/report.html")
 
 
 def train(options: argparse.Namespace) -> int:
@@ -75,8 +75,6 @@ def _config(options: argparse.Namespace) -> Any:
         require_engine(options.resume, options.engine)
     # Without a recipe the settings are those of the run to resume, with the changes of the command line.
     file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
-    if options.recipe is None and not file.is_file():
-        raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     return load_config(file, method=options.method, overrides=options.set, out=options.out)
 
 
@@ -158,7 +156,7 @@ def recipes(options: argparse.Namespace) -> int:
     from ..train.recipe.files import find_recipe, shipped_recipes, to_toml
 
     if options.recipe:
-        print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
+        print(to_toml(load_config(find_recipe(options.recipe))), end="")
     else:
         files = shipped_recipes().items()
         print_list([(name, file.read_text("utf-8").partition("\n")[0].lstrip("# ")) for name, file in files])
