@@ -111,8 +111,8 @@ def test_refused_settings(sections: dict, message: str) -> None:
 
 
 CORRECTED = {"rollout": {"correction": {}}}
-NEVER, ALONE, MOVED = "rollout.correction cannot act", "group_size is 1", "takes the policy for the one that sampled"
-IDLE, RATE, DRAFTS = "one update per rollout batch", "train.lr is not set", "evaluation asks once, without drafts"
+NEVER, MOVED = "rollout.correction cannot act", "takes the policy for the one that sampled"
+IDLE, RATE = "one update per rollout batch", "train.lr is not set"
 
 
 def runs(name: str, **train: float) -> dict:
@@ -124,8 +124,6 @@ def runs(name: str, **train: float) -> dict:
     [
         (CORRECTED, NEVER),
         ({"rollout": {"correction": {}, "rescore": True}}, None),
-        *((runs(name) | {"rollout": {"group_size": 1}}, ALONE) for name in ("grpo", "tepo")),
-        *((runs(name) | {"rollout": {"group_size": 1}}, None) for name in ("remax", "raft_pp")),
         # A weight by the current ratio may take many updates.
         ({"rollout": {"correction": {"preset": "bypass_pg_is"}, "rescore": True}}, None),
         ({"rollout": {"correction": {"preset": "bypass_pg_geo_rs"}, "rescore": True}}, MOVED),
@@ -136,7 +134,6 @@ def runs(name: str, **train: float) -> dict:
         *((runs(name, minibatches=1, epochs=2), None) for name in ("tepo", "kl_cov", "grpo")),
         ({"model": {"path": "a/model"}}, RATE),
         ({"model": {"path": "a/model"}, "train": {"lr": 2e-4}}, None),
-        ({"method": {"name": "igrpo"}}, DRAFTS),
         ({"critic": {}}, "the section [critic] is not read: grpo has no critic"),
         ({"teacher": {"hint": "see"}}, "the section [teacher] is not read: grpo has no teacher and there is no"),
     ],

@@ -37,7 +37,7 @@ def _names(value: Any) -> Any:
 
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
+Trackers = Annotated[list[Literal["trackio", "wandb"]], BeforeValidator(_names)]
 
 
 def setting(default: Any, meaning: str | None = None, **bounds: Any) -> Any:
@@ -224,7 +224,7 @@ class Output(Section):
     samples: int = setting(4, "responses written to samples.jsonl each step", ge=0)
     trace_every: int = setting(10, "steps between traces of single tokens; 0: none", ge=0)
     trace_rollouts: int = setting(4, "responses of one trace", ge=0)
-    track: Trackers = setting([], "live trackers: tensorboard, trackio, wandb")
+    track: Trackers = setting([], "live trackers: trackio, wandb")
     project: str | None = setting(None, "of trackio and wandb; none: tokenpo", min_length=1)
 
 
@@ -273,10 +273,6 @@ def load_config(
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
-    final = raw.get("method")
-    if method is not None and isinstance(final, dict) and final.get("name") != method:
-        override = flags.get(("method", "name")) or flags[("method",)]
-        raise TokenPOError(f"--method {method} and {override} name two methods: leave one out")
     if out:  # as plain text: read as TOML it may become another name
         flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
     return parse_config(raw, str(recipe), flags)
@@ -289,7 +285,7 @@ def read_raw(recipe: Path) -> dict[str, Any]:
         text = read_text(recipe, LONGEST).removeprefix("\ufeff")  # the mark that some editors of Windows write first
         raw = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except OSError as error:
-        raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
+        raise TokenPOError(f"{recipe} cannot be read: {error.strerror}; give a recipe or a run's directory") from error
     except (ValueError, RecursionError) as error:
         raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
     if not isinstance(raw, dict):
@@ -300,10 +296,6 @@ def read_raw(recipe: Path) -> dict[str, Any]:
 def parse_config(raw: Mapping[str, Any], where: str, flags: Flags | None = None) -> Config:
     """A checked config; errors name the file `where`, or the flag in `flags` that set the setting."""
     flags = flags or {}
-    if isinstance(raw.get("method"), str):
-        name = json.dumps(raw["method"])
-        place = flags.get(("method",), where)
-        raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
     try:
         return Config.model_validate(raw)
     except ValidationError as error:

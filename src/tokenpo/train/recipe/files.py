@@ -31,15 +31,15 @@ def find_recipe(name: str) -> Path:
     raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
 
 
-def to_toml(config: Config, *, explain: bool = False) -> str:
-    """The whole config as a recipe; `explain` adds meanings, and the keys of absent sections, as comments."""
+def to_toml(config: Config) -> str:
+    """The whole config as a recipe, with meanings, and the keys of absent sections, as comments."""
     lines: list[str] = []
-    _write_table(config.model_dump(), (), lines, explain)
+    _write_table(config.model_dump(), (), lines)
     return "\n".join(lines).strip() + "\n"
 
 
-def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str], explain: bool) -> None:
-    fields = fields_of(path) if explain else {}
+def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    fields = fields_of(path)
     absent = [key for key in fields if table[key] is None and fields_of((*path, key))]
     plain = {key: value for key, value in table.items() if not isinstance(value, dict) and key not in absent}
     if path and (plain or (not table and path != ("task", "options"))):
@@ -50,7 +50,7 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
         lines += _absent((*path, key), fields[key].description)
     for key, value in table.items():
         if isinstance(value, dict):
-            _write_table(value, (*path, key), lines, explain)
+            _write_table(value, (*path, key), lines)
 
 
 def _absent(path: tuple[str, ...], meaning: str | None) -> list[str]:

@@ -1,18 +1,15 @@
 """Build the objective of a recipe, check that the embedded engine can train it, and warn of unlikely settings."""
 
-import torch
-
 from ...base.errors import Unsupported
 from ...core import parts
 from ...core.head.kept import Cut
 from ...core.negotiation import negotiate, schedule_notes
 from ...core.objective import Objective
-from ...core.trial import example
-from ...core.types import OPTIONAL, TAUGHT, Rollouts
+from ...core.types import OPTIONAL, TAUGHT
 from ...methods import Teaching, build_method, extended, from_text
+from . import EMBEDDED
 from .command_line import Entry, toml_value
 from .config import Config, Tinker
-from .engines import EMBEDDED
 
 # Inputs that compare distributions over the whole vocabulary.
 _WHOLE = frozenset({"teacher_divergence", "divergence"})
@@ -88,8 +85,6 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
         notes.append("rollout.correction cannot act: old log-probs are the sampler's own; set rollout.rescore = true")
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
-    if "drafts" in objective.needs:
-        notes.append(f"{objective.name} trains on prompts that show a draft; evaluation asks once, without drafts")
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
@@ -101,18 +96,9 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
         notes.append("the section [tinker] is not read: it is for --engine tinker")
     if engine != EMBEDDED and config.critic:
         notes.append("the section [critic] is not read: it is for the embedded engine")
-    if rollout.group_size == 1 and not _teaches_alone(objective):
-        notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
         notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
     if config.model.path != "tiny" and "lr" not in train.model_fields_set:
         larger = "larger ones are trained with about 1e-6, or 1e-5 with LoRA"
         notes.append(f"train.lr is not set, and {train.lr:g} suits the package's tiny model: {larger}")
     return notes
-
-
-def _teaches_alone(objective: Objective) -> bool:
-    """Whether a response gets an advantage without others of its group."""
-    rollouts = example().rollouts
-    alone = Rollouts.of({**rollouts, "group": torch.arange(len(rollouts["mask"]))})
-    return bool(objective.prepare(alone).advantage.any())

@@ -1,6 +1,6 @@
 """The run directory: the files that describe a run, its logs, and its resumption.
 
-recipe.toml config.json objective.txt versions.json     the run
+config.json objective.txt versions.json                 the run; tokenpo train RUN/config.json repeats it
 inputs.json                                              hashes of the model and the data that it reads
 metrics.jsonl samples.jsonl trace.jsonl                  one line per step, sampled response, traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
@@ -23,9 +23,8 @@ from ...base.jsonl import Lines, cut, whole_lines, with_step
 from ...records import drop_after
 from ...records.log import describe as describe_run
 from ...records.log import versions
+from ..recipe import EMBEDDED, SERVER, TINKER
 from ..recipe.config import Config, differences, parse_config, read_raw
-from ..recipe.engines import EMBEDDED, SERVER, TINKER
-from ..recipe.files import to_toml
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress
@@ -41,7 +40,7 @@ class OpenRun:
     """The logs and live trackers of a run that goes on after `step`; raises as `Trackers`."""
 
     def __init__(self, path: Path, config: Config, step: int, say: Callable[[str], None]) -> None:
-        self.path, self._trackers = path, Trackers(path, config, step, say)
+        self.path, self._trackers = path, Trackers(path, config, say)
         self._logs = self.metrics, self.samples, self.trace = [Lines(path / name) for name in LOGS]
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -95,13 +94,9 @@ def new_directory(config: Config) -> Path:
                 with contextlib.suppress(FileExistsError):
                     free.mkdir()
                     return free
-        if path.is_file():
-            raise TokenPOError(f"{path} is a file: give a directory with --out")
         path.mkdir(parents=True, exist_ok=True)
         if not never_began(path):
-            raise TokenPOError(
-                f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
-            )
+            raise TokenPOError(f"{path} is not empty: resume it with --resume {path}, or give another with --out")
     return path
 
 
@@ -115,7 +110,6 @@ def never_began(path: Path) -> bool:
 def describe(path: Path, plan: Plan) -> None:
     """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
     describe_run(path, plan.config.model_dump(), str(plan.objective))
-    write_whole(path / "recipe.toml", to_toml(plan.config))
     record = {**plan.contents, "settings": plan.settings, "began_in": str(Path.cwd())}
     write_whole(path / INPUTS, json.dumps(record, indent=2) + "\n")
 
@@ -151,8 +145,6 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
             message shows the difference.
     """
     file = path / "config.json"
-    if not file.is_file():
-        raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
     old = parse_config(read_raw(file), str(file))
     plan = Plan(wanted or old)
     place = plan.config.output.dir
@@ -168,10 +160,9 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
         _require_found(path, plan)
     changed += changed_inputs(path, plan)
     if changed and not accept:
-        raise TokenPOError(
-            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
-            f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
-        )
+        say = "" if accept is None else "say --accept-changes, "
+        remedy = f"leave settings and files as they were, {say}or start a new run with --out"
+        raise TokenPOError(f"{path} cannot be resumed with another config ({'; '.join(changed)}): {remedy}")
     return plan, changed
 
 
@@ -189,20 +180,6 @@ def _require_found(path: Path, plan: Plan) -> None:
     if lost:
         names = ", ".join(name.removeprefix("contents of ") for name in lost)
         raise TokenPOError(f"there is no file here under the path of {names}: {remedy}")
-
-
-def edited_recipe(path: Path) -> list[str]:
-    """A note if recipe.toml differs from config.json, because a resumed run reads only config.json."""
-    file, config = path / "recipe.toml", path / "config.json"
-    if not file.is_file():
-        return []
-    try:
-        known = parse_config(read_raw(config), str(config))
-        changed = "; ".join(differences(known, parse_config(read_raw(file), str(file))))
-    except TokenPOError as error:
-        changed = str(error)
-    remedy = "it is not read when a run is resumed, and is written anew; give other settings with --set"
-    return [f"recipe.toml is not what config.json says ({changed}): {remedy}"] if changed else []
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
@@ -233,15 +210,8 @@ def cut_back(path: Path, progress: Progress) -> list[str]:
         if missing := cut(path / name, progress.sizes.get(name, 0)):
             notes.append(f"{missing}: the run goes on without those lines")
     drop_after(path, progress.step)
-    metrics = path / "metrics.jsonl"
-    for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
-        pass  # notes name the damaged lines
-    if not (path / INPUTS).is_file():
-        notes.append(f"{INPUTS} is gone, so whether model and data are those that began the run is not known")
     before, now = json_object(path / "versions.json"), versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
-    if not before:
-        notes.append("versions.json is gone or damaged, so whether this software began the run is not known")
-    elif changed:
+    if before and changed:
         notes.append(f"not the software that began this run, so it may go on differently: {', '.join(changed)}")
     return notes

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import NotFinite, TokenPOError, is_shortage
-from ...core.types import TAUGHT
 from ..recipe.config import Config
 from ..recipe.objective import warnings
 from ..recipe.plan import Plan
@@ -16,7 +15,6 @@ from .directory import (
     OpenRun,
     cut_back,
     describe,
-    edited_recipe,
     evaluations,
     hold,
     new_directory,
@@ -87,10 +85,8 @@ def resume(
         saved, progress, notes = open_checkpoint(directory)
         if progress.step >= config.train.steps:
             if backend.is_finished(directory, progress.step):
-                raise TokenPOError(
-                    f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
-                    f"--set train.steps={2 * progress.step}"
-                )
+                more = f"--set train.steps={2 * progress.step}"
+                raise TokenPOError(f"{directory} has made all of its {progress.step} steps: to go on, add {more}")
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         model.start(saved, progress)
         if state := dict(progress.learner):
@@ -98,7 +94,7 @@ def resume(
                 fresh = model.learner.state_dict()  # another objective has other memory
                 state |= {name: fresh[name] for name in ("objective", "memory")}
             model.learner.load_state_dict(state)
-        notes += [*cut_back(directory, progress), *edited_recipe(directory)]
+        notes += cut_back(directory, progress)
         if changed:
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)
@@ -111,9 +107,6 @@ def _go_on(run: Run, notes: list[str]) -> Outcome:
     """Makes the steps that are left, and the final model."""
     config, directory, objective = run.config, run.records.path, run.plan.objective
     notes = [*notes, *warnings(objective, config, run.model.name)]
-    form = config.teacher.form if config.teacher and config.teacher.coef is None else "credit"
-    if form != "credit" and objective.needs & TAUGHT:
-        notes.append(f"teacher.form is not read: {objective.name} has a form of its own, and there is no teacher.coef")
     run.view.start(_about(config, run.model.about(), str(objective)), directory, run.number, notes)
     try:
         with run.interrupt:
