@@ -1,15 +1,13 @@
-"""The log of a run: a run that learns nothing says so once; the commit is that of a clone, and of nothing else."""
+"""The log of a run: a run that learns nothing says so once."""
 
 import logging
 import math
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tokenpo.records import RunLog
-from tokenpo.records.log import Watch, commit
+from tokenpo.records.log import Watch
 
 GOOD = {"reward": 0.4, "zero_advantage_groups": 0.1, "kl": 0.001, "entropy": 0.2, "grad_norm": 0.3, "lr": 1e-4}
 DEAD = GOOD | {"reward": 0.0, "zero_advantage_groups": 1.0, "kl": math.nan, "grad_norm": 0.0}
@@ -73,38 +71,3 @@ def test_a_run_of_another_framework_warns_once_and_again_at_its_end(
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith("warning: step 3: the reward of every response")
     run.warn()
     assert caplog.messages == caplog.messages[:1] * 2
-
-
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A repository with one commit of src/ours/it.py."""
-    package = tmp_path / "clone" / "src" / "ours"
-    package.mkdir(parents=True)
-    (package / "it.py").write_text("x = 1\n")
-    for words in (
-        ("init", "-q"),
-        ("add", "."),
-        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first"),
-    ):
-        subprocess.run(["git", "-C", str(tmp_path / "clone"), *words], check=True)
-    return package
-
-
-@needs_git
-def test_a_clone_has_its_commit_and_says_that_it_was_changed(clone: Path) -> None:
-    head = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    assert commit(clone) == head.stdout.strip()
-    commit.cache_clear()
-    (clone / "it.py").write_text("x = 2\n")
-    assert commit(clone) == head.stdout.strip() + " and changes"
-
-
-@needs_git
-def test_a_repository_around_an_installed_package_is_not_its_own(clone: Path, tmp_path: Path) -> None:
-    installed = clone.parents[1] / ".venv" / "site-packages" / "ours"
-    shutil.copytree(clone, installed)
-    assert commit(installed) is None
-    assert commit(shutil.copytree(clone, tmp_path / "elsewhere" / "src" / "ours")) is None

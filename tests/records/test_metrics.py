@@ -12,7 +12,6 @@ import pytest
 
 from tokenpo.base import files
 from tokenpo.base.jsonl import finite, last_line
-from tokenpo.lab.report.page import charts
 from tokenpo.records.log import describe
 from tokenpo.records.metrics import BUCKETS, EXACT
 from tokenpo.records.run import read_run
@@ -60,19 +59,6 @@ def test_what_a_run_logged_seldom_its_sums_and_what_is_asked_for_stay_exact(long
     assert run.total("seconds_update") == LONG / 2
     assert run.metrics.trained == LONG
     assert read_run(long, {"entropy"}).series("entropy") == [(s, entropy(s)) for s in range(1, LONG + 1)]
-
-
-def test_up_to_the_limit_nothing_is_thinned(tmp_path):
-    run = read_run(write(tmp_path, rows(EXACT)))
-    assert run.series("entropy") == [(s, entropy(s)) for s in range(1, EXACT + 1)]
-    assert run.extremes("entropy") == [(s, entropy(s), entropy(s)) for s in range(1, EXACT + 1)]
-
-
-def test_the_chart_shows_the_leap(long):
-    drawn, _ = charts(read_run(long))
-    (line,) = next(chart for chart in drawn if chart.title == "Entropy").lines
-    assert line.shade == "mean, lowest to highest"
-    assert max(high or 0 for _, _, high in line.span) == 9.0 > max(y or 0 for _, y in line.points)
 
 
 def test_of_a_resumed_run_the_later_lines_count_however_many_there_are(tmp_path):

@@ -105,17 +105,13 @@ def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> 
     logged = np.asarray(columns["step"][1])
     if not len(logged):
         cause = notes[0] if notes else "it is empty"
-        raise TokenPOError(
-            f"{log} holds no whole line with a step ({cause.rstrip('.')}): "
-            "train again if the run stopped before its first step, else restore the file"
-        )
+        raise TokenPOError(f"{log} holds no whole line with a step ({cause.rstrip('.')}): restore it, or train again")
     by_step = np.argsort(logged, kind="stable")
     ascending = logged[by_step]
     last = np.append(ascending[1:] != ascending[:-1], True)  # the last line of each step
     if repeated := int((~last).sum()):
         notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
     steps = ascending[last]
-    notes += _missing_steps(steps)
     place = np.full(len(logged), -1)
     place[by_step[last]] = np.arange(len(steps))
     by_name: dict[str, Points] = {}
@@ -170,21 +166,6 @@ def number(value: Any) -> Number:
     if not abs(x) < 1e100:
         return None
     return x if abs(x) > 1e-100 else 0.0
-
-
-def _missing_steps(steps: np.ndarray) -> list[str]:
-    """A note if the distance between some steps is larger than the most common one."""
-    gaps = np.diff(steps)
-    if not len(gaps):
-        return []
-    distances, first, counts = np.unique(gaps, return_index=True, return_counts=True)
-    usual = distances[counts == counts.max()][first[counts == counts.max()].argmin()]
-    wide = np.flatnonzero(gaps > usual)
-    if not len(wide):
-        return []
-    holes = [f"{steps[i]:g}–{steps[i + 1]:g}" for i in wide[:5]]
-    more = f" and {len(wide) - 5} more" if len(wide) > 5 else ""
-    return [f"metrics.jsonl: steps are missing between {', '.join(holes)}{more}; the curves break there."]
 
 
 def entropy_metrics(entropy: Tensor) -> dict[str, float]:

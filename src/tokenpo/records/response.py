@@ -32,20 +32,8 @@ REQUIRED = {
     "tokens": "one string for each response token, or token_ids",
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
 }
-KNOWN = frozenset(
-    {
-        *REQUIRED,
-        "trajectory",
-        "token_ids",
-        "kept_ids",
-        "prompt",
-        "correct",
-        "step",
-        "rewards",
-        *PER_RESPONSE,
-        *PER_TOKEN,
-    }
-)
+_OTHERS = "trajectory token_ids kept_ids prompt correct step rewards".split()
+KNOWN = frozenset((*REQUIRED, *_OTHERS, *PER_RESPONSE, *PER_TOKEN))
 
 
 @dataclass(frozen=True)
@@ -161,17 +149,12 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
     numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
     numbers |= {name: [x] * len(tokens) for name in ONE if isinstance(x := numbers.get(name), int | float)}
-    for name, values in (("token_ids", ids), ("kept_ids", read.kept_ids)):
+    for name, values in (("token_ids", ids), ("kept_ids", read.kept_ids), *numbers.items()):
         if values is not None and len(values) != len(tokens):
             raise TokenPOError(
                 f"{where}: {name!r} has {len(values)} values for {len(tokens)} tokens: give one for each"
             )
     for name, values in numbers.items():
-        if len(values) != len(tokens):
-            raise TokenPOError(
-                f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
-                "token and none for prompt and padding"
-            )
         kind = DECLARED[name].kind  # checked here too, because a batch cannot name the line
         wrong = next((i for i, x in enumerate(values) if kind.outside(x)), None)
         if wrong is not None:

@@ -130,17 +130,12 @@ def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -
     for row, response in enumerate(responses):
         if missing := sorted(inputs - response.given):
             other = next(i for i, candidate in enumerate(responses) if missing[0] in candidate.given)
-            raise TokenPOError(
-                f"{where(row)}: no field {missing[0]!r}, which {where(other)} has: write it for every response, or for "
-                "none"
-            )
+            lacks = f"no field {missing[0]!r}, which {where(other)} has"
+            raise TokenPOError(f"{where(row)}: {lacks}: write it for every response, or for none")
         first, names = (set(x.rewards or ()) for x in (responses[0], response))
         if first != names:
-            raise TokenPOError(
-                f"{where(row)}: 'rewards' has the names {', '.join(sorted(names))}, and {where(0)} has "
-                f"{', '.join(sorted(first))}: write {sorted(names ^ first)[0]!r} into both, null where it does not "
-                "apply, or into none"
-            )
+            told = f"'rewards' has the names {', '.join(sorted(names))}, and {where(0)} has {', '.join(sorted(first))}"
+            raise TokenPOError(f"{where(row)}: {told}: write {sorted(names ^ first)[0]!r} into both, or into none")
 
 
 def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
@@ -195,15 +190,10 @@ def read(path: Path | str, step: int | None = None) -> Recording:
         steps = recorded_steps(run)
         chosen = _choose_step(str(path), steps, step) if steps else None
         if chosen is None:
-            raise TokenPOError(
-                f"{path} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
-                "(docs/rollouts.md)"
-            )
+            raise TokenPOError(f"{path} holds no recorded rollouts: train with --set output.rollouts_every=10")
         path = step_file(run, chosen)
     if not path.is_file():
-        raise TokenPOError(
-            f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"
-        )
+        raise TokenPOError(f"{path}: there is no such file: give a run directory, or rollouts (docs/rollouts.md)")
     return _read_lines(path, step)
 
 

@@ -91,10 +91,7 @@ def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
     path = next((path / place for place in PLACES if (path / place / "metrics.jsonl").is_file()), path)
     log = path / "metrics.jsonl"
     if not log.is_file():
-        raise TokenPOError(
-            f"{path} holds no metrics.jsonl: give the run directory that `tokenpo train` wrote, "
-            "or train again if that run stopped before its first step"
-        )
+        raise TokenPOError(f"{path} holds no metrics.jsonl: give the run directory that `tokenpo train` wrote")
     notes: list[str] = []
     metrics = read_metrics(log, notes, exactly)
     objective = path / "objective.txt"

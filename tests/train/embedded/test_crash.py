@@ -214,7 +214,7 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.notes)
     (line,) = lines(run, "changes.jsonl")
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
-    assert 'name = "ha_dw"' in (run / "recipe.toml").read_text()
+    assert json.loads((run / "config.json").read_text())["method"]["name"] == "ha_dw"
 
 
 def test_two_processes_do_not_train_one_run(tiny):

@@ -5,17 +5,16 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from run_views import numbers
 from tokenpo import Objective
-from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
+from tokenpo.base.errors import NotFinite, Unsupported
 from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.records import Tracer
 from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run import checkpoint
-from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.embedded import Local, train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Trainer, gradients, improve
 
@@ -175,30 +174,6 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
     assert found.left[-1] == f"value head: {last} (model/ is without it)"
     head = load_file(last)
     assert head["batches"] == 4 and head["weight"].dtype == torch.float32 and head["weight"].any()
-
-
-def test_a_checkpoint_of_another_value_head_is_refused(small, coin, tmp_path):
-    config = small(tmp_path / "run", method={"name": "ppo"}, train={"steps": 1})
-    path = next((train(config, View()).directory / "checkpoints").glob("*1"))
-    engine = Local.open(Plan(config))
-    trainer = engine.trainer
-    checkpoint.restore(path, *trainer.trained)
-    saved = load_file(path / "critic.safetensors")
-    for name in ("weight", "other"):
-        save_file({**saved, name: torch.zeros(3)}, path / "critic.safetensors")
-        with pytest.raises(TokenPOError, match=r"was saved from another model than the recipe names: \S+ does not fit"):
-            checkpoint.restore(path, *trainer.trained)
-    assert checkpoint.newest(tmp_path / "run")[::2] == (
-        path.with_name("step-000000"),
-        [f"checkpoint {path.name} is damaged"],
-    )
-
-
-def test_a_run_that_turns_to_ppo_begins_with_a_fresh_value_head(small, coin, tmp_path):
-    train(small(tmp_path / "run", train={"steps": 2}), View())
-    found = resume(tmp_path / "run", View(), small(tmp_path / "run", method={"name": "ppo"}), accept=True)
-    assert load_file(tmp_path / "run" / "checkpoints" / "step-000004" / "critic.safetensors")["batches"] == 2
-    assert found.finished
 
 
 def test_a_value_that_nothing_fits_is_refused():

@@ -81,14 +81,6 @@ def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     assert {x.dtype for x in saved.values()} == {torch.float32 if how == "copy" else torch.bfloat16}
 
 
-def test_a_processor_without_bf16_trains_in_float32(small, coin, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: False)
-    for name, autocast in (("plain", False), ("half", True)):
-        train(small(tmp_path / name, train={"autocast": autocast}, evaluate={"problems": 0}), View())
-    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("plain", "half"))
-    assert a == b
-
-
 @pytest.mark.parametrize("lora", [False, True])
 def test_half_precision_has_the_gradient_of_float32(lora, begin, monkeypatch):
     """From a bf16 copy, summed in float32 over several passes; copies are renewed after the update."""

@@ -40,7 +40,7 @@ def script(folder: Path, config) -> list[str]:
     recipe = folder / "described"
     recipe.mkdir()
     describe(recipe, Plan(config))
-    return [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
+    return [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), str(recipe / "config.json")]
 
 
 def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, monkeypatch):

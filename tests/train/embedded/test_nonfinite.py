@@ -16,7 +16,6 @@ from run_views import lines
 from tokenpo.base.errors import NotFinite, TokenPOError
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
-from tokenpo.core.statistics import Statistics
 from tokenpo.records import Tracer
 from tokenpo.train.run.embedded import Local, Teacher, train
 from tokenpo.train.run.step import View
@@ -124,16 +123,6 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(begin, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(left, start, strict=False))
     assert said == said_alone | {"skipped_updates": 1}
-
-
-def test_a_loss_that_is_no_number_is_not_learned_from(begin, monkeypatch):
-    """Its gradient may be finite all the same."""
-    _, trainer, experience = begin(rollout=ROLLOUT, train={"nonfinite": "skip"})
-    monkeypatch.setattr(Statistics, "loss", math.nan)
-    step = trainer.learner.begin(experience.rollouts)
-    improve(trainer, step, experience.kept.prompts, Tracer(0))
-    assert step.statistics.skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
-    assert not trainer.optimizer.state
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,11 @@
 """Methods of each kind, and mixtures of them, on the task and the model of the quickstart recipe: a few real steps."""
 
-import dataclasses
-
 import pytest
 
 from method_kinds import of_each_kind
 from run_views import lines
-from tokenpo import Objective
 from tokenpo.base.errors import Unsupported
-from tokenpo.core.parts import Clip, GeometricToken
-from tokenpo.methods import METHODS, method
+from tokenpo.methods import method
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
 from tokenpo.train.run.embedded import train
@@ -53,21 +49,6 @@ def test_a_method_that_reads_what_the_engine_lacks_is_refused_before_anything_is
     with pytest.raises(Unsupported, match=f"^{name} needs {REFUSED[name]}, which the embedded engine does not provide"):
         steps(name, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def gtpo_inside_hapo() -> Objective:
-    """GTPO's token credit, HAPO's adaptive bounds and temperature, TEPO's sequence ratio."""
-    hapo = method("hapo")
-    assert isinstance(hapo.surrogate, Clip)
-    surrogate = dataclasses.replace(hapo.surrogate, ratio=GeometricToken())
-    return dataclasses.replace(method("gtpo"), name="mixed", surrogate=surrogate, temperature=hapo.temperature)
-
-
-def test_a_mixture_trains(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "mixed", gtpo_inside_hapo)
-    lines = steps("mixed", tmp_path / "run")
-    assert all(0 < line["grad_norm"] < 1e4 and line["effective_tokens"] > 0 for line in lines)
-    assert (tmp_path / "run" / "objective.txt").read_text() == f"{gtpo_inside_hapo()}\n"
 
 
 def test_correction_and_reference_go_with_a_method(tmp_path) -> None:

@@ -9,7 +9,6 @@ import torch
 
 from run_views import Watch, lines
 from tokenpo.records import read
-from tokenpo.records.run import read_trace
 from tokenpo.train.run import embedded as loop
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.rollout import Experience
@@ -63,20 +62,6 @@ def test_the_first_steps_show_what_they_reward():
     ]
 
 
-def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
-    """Two minibatches a batch: the first learns from its own policy, at ratio 1, the second from the one before."""
-    train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), View())
-    for number, line in enumerate(lines(tmp_path / "two", "metrics.jsonl")[1:]):
-        assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5), number
-        assert 0 < line["lag_1_share"] < 1 and line["lag_0_share"] + line["lag_1_share"] == pytest.approx(1, rel=1e-12)
-        assert line["lag_1_ratio_mean"] != pytest.approx(1, abs=1e-5)
-    kept = lines(tmp_path / "two" / "rollouts", "step-000002.jsonl")
-    assert {line["version"] for line in kept} == {2}
-    train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), View())
-    assert not [name for line in lines(tmp_path / "one", "metrics.jsonl") for name in line if name.startswith("lag")]
-    assert "version" not in lines(tmp_path / "one" / "rollouts", "step-000002.jsonl")[0]
-
-
 def test_statistics_are_over_everything_drawn_by_hand():
     """Rewards (1 0)(1 1) and, from a second draw, (0 0): mean 1/2, squared deviations 6/4 over n - 1 = 5; two of the
     three groups are equal. Lengths 1 2 3 3 and 2 2."""
@@ -119,15 +104,6 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
         needed |= {"old_logprob", "kl", "effective"}
         assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
         assert line["prompt"] == f"{line['answer']}="
-
-
-def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypatch):
-    monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
-    run = tmp_path / "run"
-    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), View())
-    assert {line["answer"] for name in ("samples", "trace") for line in lines(run, f"{name}.jsonl")} == {None}
-    trace = read_trace(run)
-    assert {trace.load(offset).answer for _, offset in trace.index} == {""}
 
 
 def files(directory):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from run_views import Watch, numbers
+from run_views import numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.plan import Plan
@@ -139,13 +139,6 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
 def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
     with pytest.raises(TokenPOError, match=words):
         Local.open(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
-
-
-@pytest.mark.parametrize("form", ["credit", "penalty"])
-def test_a_form_that_the_method_does_not_read_is_said(small, coin, tmp_path, form):
-    view = Watch()
-    train(small(tmp_path, method={"name": "opd"}, teacher={"hint": "see", "form": form}, train={"steps": 1}), view)
-    assert sum(note.startswith("teacher.form is not read: opd") for note in view.notes) == (form == "penalty")
 
 
 def test_another_tokenizer_is_refused(small, tmp_path, other_dir):

@@ -119,7 +119,7 @@ def test_a_run_stands_for_its_last_model(tmp_path: Path) -> None:
     record, config = tmp_path / "model" / "trained.json", tmp_path / "config.json"
     record.write_text('{"step": 2, "weights": "aa"}')
     config.write_text('{"train": {"steps": 3}}')
-    with pytest.raises(TokenPOError, match=r"that of step 2, and the run goes on to step 3: .*--resume") as caught:
+    with pytest.raises(TokenPOError, match=r"that of step 2 of 3: .*--resume") as caught:
         locate(tmp_path)
     assert str(caught.value).endswith(f"or give {tmp_path / 'model'}")
     config.write_text('{"train": {"steps": 2}}')

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.train.models import load, save
+from tokenpo.train.models import load
 from tokenpo.train.models.gguf import export_gguf, import_gguf
 
 WIDTH, HEADS, HEAD, LAYERS = 64, 4, 16, 2
@@ -187,11 +187,6 @@ def test_the_files_rule_wins_over_the_architectures(tmp_path) -> None:
     assert made.encode("the 12") == [IDS[token] for token in ("the", "Ġ", "12")]
 
 
-def test_a_chat_goes_through_the_files_template(llama, tmp_path) -> None:
-    ids = imported(llama, tmp_path).encode([{"role": "user", "content": "the"}])
-    assert ids == [1, IDS["the"], 2, 1]
-
-
 def test_the_command_writes_licence_and_source(llama, tmp_path, capsys) -> None:
     write(tmp_path / "m.gguf", llama, "llama", name="Small")
     (tmp_path / "LICENSE").write_text("words")
@@ -265,16 +260,6 @@ def test_the_exported_tokenizer_names_its_rule(llama, pre, bos, tmp_path) -> Non
     export_gguf(tmp_path / "model", tmp_path / "back.gguf")
     fields, _ = content(tmp_path / "back.gguf")
     assert (fields["tokenizer.ggml.pre"], fields["tokenizer.ggml.add_bos_token"]) == (pre, bos)
-
-
-def test_rows_without_a_token_are_unused_ones(llama, tmp_path) -> None:
-    lm = imported(llama, tmp_path)
-    lm.model.resize_token_embeddings(len(TOKENS) + 2)
-    save(lm, tmp_path / "model")
-    export_gguf(tmp_path / "model", tmp_path / "back.gguf")
-    fields, _ = content(tmp_path / "back.gguf")
-    assert fields["tokenizer.ggml.tokens"][-2:] == [f"[PAD{len(TOKENS) + i}]" for i in range(2)]
-    assert fields["tokenizer.ggml.token_type"][-3:] == [TokenType.NORMAL, TokenType.UNUSED, TokenType.UNUSED]
 
 
 def test_the_command_exports_a_run_with_its_licence(llama, tmp_path, capsys) -> None:

@@ -9,7 +9,6 @@ import transformers
 from scipy import stats
 
 from tokenpo.core.head.kept import Cut
-from tokenpo.core.head.softmax import trusted
 from tokenpo.train.models.token_draw import draw, draw_cut, greedy, stream_keys, uniforms
 
 TOP = 1 - 2.0**-32
@@ -141,19 +140,6 @@ def test_logits_that_are_not_finite_show_in_the_statistics():
     logits = torch.tensor([[0.0, math.nan, 1.0], [-math.inf] * 3])
     got = draw_cut(logits, torch.zeros(2).double(), 1.0, Cut(top_k=2))
     assert not torch.isfinite(got.logprob).any() and ((got.token >= 0) & (got.token < 3)).all()
-
-
-def test_a_kernel_is_checked_on_its_device_after_a_model_was_loaded(lm):
-    """Loading a model changes which functions follow `with torch.device(...)`."""
-    seen = []
-
-    def kernel(logits, scale, out, count):
-        seen.extend(x.device.type for x in (logits, out))
-        raise RuntimeError("seen")
-
-    with pytest.warns(UserWarning, match="RuntimeError: seen"):
-        trusted(kernel, torch.device("meta"), torch.float32)
-    assert seen == ["meta", "meta"]
 
 
 def splitmix(key: int, step: int) -> float:

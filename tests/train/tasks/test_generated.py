@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tokenpo
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
-from tokenpo.train.tasks import TASKS, Task, ToolTask, Turn, make_task, refuse_tool
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.train.tasks import TASKS, Task, ToolTask, Turn, make_task
 from tokenpo.train.tasks.generated import DialCalculator, DialSum, Sums, evaluate
 from tokenpo.train.tasks.types import Problem
 
@@ -218,10 +218,6 @@ def test_its_problems_are_those_of_the_dial():
         assert ours.problems(split, 7, 20) == dial.problems(split, 7, 20)
     with pytest.raises(TokenPOError, match="call_reward=inf must be a finite number"):
         DialCalculator(call_reward=float("inf"))
-    words = "answers its responses while they are sampled, which the TRL engine has no way for: leave out --engine"
-    with pytest.raises(Unsupported, match=f"^task 'dial_calculator' {words}$"):
-        refuse_tool(ours, "TRL")
-    refuse_tool(dial, "TRL")
 
 
 def pair(problem: Problem) -> tuple[int, int]:

@@ -4,27 +4,20 @@ A trainer that is killed takes its processes along.
 """
 
 import contextlib
-import datetime
-import decimal
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 import verifiers as hostile
-from tokenpo.base import pool as pool_module
 from tokenpo.base.errors import TokenPOError
 from tokenpo.train.tasks import held_out, make_task
 from tokenpo.train.tasks.types import Problem
@@ -76,24 +69,6 @@ def test_any_bytes(tmp_path_factory, content: bytes, before: bytes) -> None:
         opened(path)
 
 
-def test_parquet_of_other_kinds_is_read_or_refused(tmp_path: Path) -> None:
-    kinds = {
-        "text": ["a", "b", "c"],
-        "number": [1, 2, 3],
-        "none": [None, None, None],
-        "bytes": [b"\xff", b"", b"x"],
-        "date": [datetime.date(1, 1, 1)] * 3,
-        "decimal": [decimal.Decimal("1.5")] * 3,
-        "chat": [[{"role": "user", "content": x}] for x in "abc"],
-        "list": [["a"], [], None],
-    }
-    path, opens = tmp_path / "rows.parquet", set()
-    for prompt, answer in itertools.product(kinds, repeat=2):
-        parquet.write_table(pyarrow.table({"prompt": kinds[prompt], "answer": kinds[answer]}), path)
-        opens |= {(prompt, answer)} if opened(path) else set()
-    assert opens == {(p, a) for p in ("text", "chat") for a in ("text", "number")}
-
-
 def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed() -> None:
     """The kinds that take no time, and of those that may take forever a few, whose worker is killed and replaced."""
     quick = [a for a in hostile.answers(110, 1) if a.kind not in ("deep", "powers", "long")]
@@ -111,13 +86,12 @@ def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed() -> None:
     assert max(took) < 2.0 + 5 * hostile.SLACK  # a machine may be busy; benchmarks/verifiers.py is strict
 
 
-@pytest.mark.parametrize("name", ["exact", "countdown", "knights_knaves"])
+@pytest.mark.parametrize("name", ["exact", "countdown"])
 def test_the_other_verifiers_take_anything(name: str) -> None:
-    answers = {"countdown": 24, "knights_knaves": "Ann is a knight, Bob is a knave"}
-    columns = {"nums": [2, 3, 4, 1], "target": 24, "names": ["Ann", "Bob"]}
+    columns = {"nums": [2, 3, 4, 1], "target": 24}
     verifier = make_verifier(name, VerifierOptions(), "t")
     for answer in hostile.answers(600, 2):
-        reference = answers.get(name, answer.reference)
+        reference = 24 if name == "countdown" else answer.reference
         (score,) = verifier([Problem("?", reference, columns)], [answer.text], [[]])
         assert score.reward == 0.0 or (name == "exact" and answer.right), answer.text[:80]
 
@@ -150,16 +124,6 @@ from tokenpo.base.pool import Pool
 pool = Pool(Path(sys.argv[1]), "make", workers=1, limit=600, users=[sys.argv[2]])
 pool.map([(sys.argv[2],)])
 signal.pause()
-"""
-WORKER = """
-import fcntl, importlib.util, sys
-
-if hasattr(fcntl, "F_SETSIG"):
-    del fcntl.F_SETSIG  # as where the kernel cannot do it
-spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
-worker = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(worker)
-worker.main(int(sys.argv[2]), sys.argv[3], "make", 0, sys.argv[4])
 """
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's kernel watches a pipe")
 
@@ -194,40 +158,3 @@ def test_a_killed_trainer_leaves_no_worker(source: Path, kind: str) -> None:
     trainer, worker = began([sys.executable, "-c", TRAINER, str(source), kind])
     trainer.kill()
     all_gone(trainer, worker)
-
-
-@pytest.mark.parametrize("kind", ["begins", "is idle", "computes", "has a child"])
-def test_a_thread_watches_where_the_kernel_does_not(source: Path, kind: str) -> None:
-    script, (theirs, ours) = Path(pool_module.__file__).with_name("worker.py"), os.pipe()
-    command = [sys.executable, "-c", WORKER, str(script), str(theirs), str(source), kind]
-    # Its stdin stays open: it is not for want of jobs that it ends.
-    jobs = os.pipe()
-    os.write(jobs[1], f'{"t" * 32}[]\n{"t" * 32}["{kind}"]\n'.encode())
-    worker, number = began(command, stdin=jobs[0], stdout=subprocess.DEVNULL, pass_fds=[theirs])
-    os.close(ours)
-    all_gone(worker, number)
-    for end in (theirs, *jobs):
-        os.close(end)
-
-
-def test_a_worker_that_comes_too_late_ends_at_once(source: Path) -> None:
-    script, (theirs, ours) = Path(pool_module.__file__).with_name("worker.py"), os.pipe()
-    os.close(ours)
-    command = [sys.executable, "-P", str(script), str(theirs), str(source), "make", "0", "begins"]
-    worker = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs], start_new_session=True)
-    os.close(theirs)
-    all_gone(worker, worker.pid)
-
-
-def test_a_worker_outlives_the_thread_that_started_it(source: Path) -> None:
-    """And the pool does not keep the files of those that it has killed."""
-    open_before = len([*Path("/dev/fd").iterdir()])
-    pool = pool_module.Pool(source, "make", workers=1, limit=600, users=["is idle"])
-    starter = threading.Thread(target=pool.map, args=[[("is idle",)]])
-    starter.start()
-    starter.join()
-    (worker,) = pool._workers
-    assert pool.map([("is idle",)]) == [pool_module.Outcome(None)]
-    assert pool._workers == [worker]
-    pool.close()
-    assert len([*Path("/dev/fd").iterdir()]) == open_before

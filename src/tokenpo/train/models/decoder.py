@@ -172,10 +172,7 @@ class CacheDecoder:
         self.model = lm.model
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         if "past_key_values" not in self.accepts:  # without its state every token would be the first one
-            raise Unsupported(
-                f"{type(self.model).__name__} keeps no key-value cache (its forward takes no past_key_values), and "
-                "sampling needs one: set model.path to another model"
-            )
+            raise Unsupported(f"{type(self.model).__name__} keeps no key-value cache: set model.path to another model")
         ids, self.attended = left_padded(prompts, lm.pad_id, lm.device)
         self.cache: Any = DynamicCache(config=self.model.config)
         position = (self.attended.cumsum(1) - 1).clamp(min=0)

@@ -53,10 +53,7 @@ def locate(name: str | Path) -> str | Path:
     section = json_object(path / "config.json").get("train")
     made, planned = trained(model).get("step"), section.get("steps") if isinstance(section, dict) else None
     if isinstance(made, int) and isinstance(planned, int) and made < planned:
-        raise TokenPOError(
-            f"the model in {path} is that of step {made}, and the run goes on to step {planned}: {remedy}, "
-            f"or give {model}"
-        )
+        raise TokenPOError(f"the model in {path} is that of step {made} of {planned}: {remedy}, or give {model}")
     return model
 
 
@@ -107,18 +104,14 @@ def check_directory(path: Path) -> None:
 def refuse_adapter(path: Path) -> None:
     """Raises TokenPOError for the directory of a LoRA adapter; transformers would apply it to any weights in there."""
     if (path / "adapter_config.json").is_file():
-        raise TokenPOError(
-            f"{path} holds a LoRA adapter (adapter_config.json): merge it with peft's AutoPeftModelForCausalLM."
-            "from_pretrained(DIR).merge_and_unload().save_pretrained(NEW), save the tokenizer in NEW, and give NEW"
-        )
+        merge = "peft's AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(NEW)"
+        raise TokenPOError(f"{path} holds a LoRA adapter: merge it with {merge}, add the tokenizer, and give NEW")
 
 
 def require_there(path: Path) -> None:
     """Raises TokenPOError if nothing exists at this path of a run or a model."""
     if not path.exists():
-        raise TokenPOError(
-            f"there is no directory {path} here{similar(path)}: give the directory of a run or of a model"
-        )
+        raise TokenPOError(f"there is no directory {path} here{similar(path)}: give that of a run or of a model")
 
 
 def similar(path: Path) -> str:

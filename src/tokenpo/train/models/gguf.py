@@ -132,9 +132,7 @@ def _config(fields: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
 
     scaling = fields.get(f"{prefix}.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensors or get("expert_count", 0):
-        raise Unsupported(
-            f"{prefix} with scaled rotary frequencies or experts cannot be read: take the model's own directory"
-        )
+        raise Unsupported(f"{prefix} with scaled rotary frequencies or experts: take the model's own directory")
     width, heads = get("embedding_length"), get("attention.head_count")
     ids = {name: fields.get(f"tokenizer.ggml.{key}_token_id") for name, key in _IDS.items()}
     return AutoConfig.for_model(
@@ -202,9 +200,7 @@ def _values(tensor: Any) -> Tensor:
     try:
         values = dequantize(tensor.data, tensor.tensor_type)
     except NotImplementedError as error:
-        raise Unsupported(
-            f"the tensor {tensor.name} has the type {tensor.tensor_type.name}, which gguf can't read"
-        ) from error
+        raise Unsupported(f"the tensor {tensor.name} is of the unknown type {tensor.tensor_type.name}") from error
     return torch.from_numpy(values.astype("float32", copy=True))
 
 

@@ -83,10 +83,8 @@ class LanguageModel(Vocabulary):
         """The ids; raises TokenPOError for one that is not below `rows`, as it would end the process on a GPU."""
         if (number := max(ids)) >= self.rows:
             token = self.tokenizer.convert_ids_to_tokens(number)
-            raise TokenPOError(
-                f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {self.rows} "
-                "tokens: use the tokenizer that belongs to the weights"
-            )
+            where = f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {self.rows}"
+            raise TokenPOError(f"{where}: use the tokenizer that belongs to the weights")
         return ids
 
     def tokens_ending(self, text: str) -> frozenset[int]:
@@ -103,18 +101,9 @@ def resolve_device(name: str) -> str:
     return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def longrope_positions(model: Any) -> int | None:
-    """The positions up to which a longrope model (Phi-3-128k) uses its short factors; None for other models.
-
-    A longer text changes the factors of all of its tokens, and of all texts beside it, but not of cached keys.
-    """
-    rope = getattr(model.config, "rope_parameters", None) or {}
-    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
-
-
 def positions(model: Any) -> int | None:
     """The longest text that the model runs as it should; None if nothing limits it."""
-    return longrope_positions(model) or getattr(model.config, "max_position_embeddings", None)
+    return getattr(model.config, "max_position_embeddings", None)
 
 
 def load(
@@ -228,10 +217,8 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise TokenPOError(
-                f"the weights in {where} do not fit config.json: {', '.join(names[:3])}{more} {meaning} a "
-                f"{type(model).__name__} of that configuration; use the config.json that belongs to the weights"
-            )
+            fault = f"{', '.join(names[:3])}{more} {meaning} a {type(model).__name__} of that configuration"
+            raise TokenPOError(f"the weights in {where} do not fit config.json: {fault}; use their own config.json")
     return model
 
 
@@ -256,10 +243,8 @@ def _load_tokenizer(where: str) -> Any:
                     tokenizer = PreTrainedTokenizerFast.from_pretrained(where)
             return tokenizer
     except Exception as error:
-        raise TokenPOError(
-            f"cannot load a tokenizer from {where}: {first_line(error)}; "
-            "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
-        ) from error
+        remedy = "tokenizer.save_pretrained writes what the directory needs"
+        raise TokenPOError(f"cannot load a tokenizer from {where}: {first_line(error)}; {remedy}") from error
 
 
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
@@ -269,9 +254,7 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
         value = getattr(source, "eos_token_id", None)
         ids |= dict.fromkeys(value if isinstance(value, list | tuple) else [] if value is None else [value])
     if not ids:
-        raise TokenPOError(
-            f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"
-        )
+        raise TokenPOError(f"the model in {where} names no end-of-sequence token: set eos_token_id in its config.json")
     return tuple(ids)
 
 
@@ -331,10 +314,8 @@ def adapted(model: Any, options: LoraOptions, where: str) -> Any:
     except ValueError as error:
         raise TokenPOError(f"LoRA targets {options.targets!r}: {first_line(error)}") from error
     if names := sorted(tied.intersection(adapter.targeted_module_names)):
-        raise TokenPOError(
-            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {names[0]} are tied to another "
-            "layer's, so the merged model would not be the one that was trained: leave it out of model.lora.targets"
-        )
+        tie = f"in the model in {where} the weights of {names[0]} are tied to another layer's"
+        raise TokenPOError(f"LoRA targets {options.targets!r}: {tie}: leave it out of model.lora.targets")
     return adapter
 
 

@@ -20,7 +20,7 @@ from ...core.head.kept import Cut, trimmed
 from ...core.head.projection import evaluating
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
 from .graphed import decode_graphed
-from .model import LanguageModel, Prompts, longrope_positions, positions
+from .model import LanguageModel, Prompts, positions
 from .packed import can_pack
 from .token_draw import draw, draw_cut, greedy, stream_keys, uniforms
 
@@ -117,21 +117,14 @@ def sample(
     Args:
         prompts: token ids of each prompt, none empty.
         streams: one id per prompt that selects its random numbers; by default the prompt's position.
-        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`.
+        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; not for greedy or cut sampling.
         tool: its inserted tokens count towards `max_new_tokens`.
         limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which is the default.
 
     Raises:
-        TokenPOError: more positions than the model has, or a rule with temperature 0.
+        TokenPOError: more positions than the model has.
         NotFinite: no token can be sampled from some logits.
     """
-    if rule is not None and sampling.temperature == 0:
-        raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
-    if rule is not None and sampling.cuts:
-        raise TokenPOError(
-            "an adaptive temperature reads the entropy of the whole vocabulary, which top_p, top_k and min_p cut: "
-            "leave them out, or take a method without an adaptive temperature"
-        )
     if sampling.cuts and (reason := sampling.cut.too_many(lm.model.get_output_embeddings().weight.shape[0])):
         raise TokenPOError(reason)
     for prompt, longest in zip(prompts, limits or [sampling.max_new_tokens] * len(prompts), strict=True):
@@ -256,8 +249,5 @@ def require_length(lm: LanguageModel, prompt: int, longest: int) -> None:
     """Raises TokenPOError if `prompt` tokens and `longest` new ones exceed the model's positions."""
     most = positions(lm.model)
     if most is not None and prompt + longest > most:
-        kind = " without long factors (longrope)" if longrope_positions(lm.model) else ""
-        raise TokenPOError(
-            f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {most} positions{kind}: lower "
-            "max_new_tokens or shorten the prompt"
-        )
+        long = f"a prompt of {prompt} tokens and {longest} new ones exceed the model's {most} positions"
+        raise TokenPOError(f"{long}: lower max_new_tokens or shorten the prompt")

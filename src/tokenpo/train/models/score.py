@@ -12,9 +12,8 @@ from torch import Tensor
 from ...core.head.projection import inputs_of, probe_head
 from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.types import Policy
-from .model import LanguageModel, Prompts, longrope_positions
+from .model import LanguageModel, Prompts
 from .packed import Rows, can_pack, packed_logits, run_packed
-from .sampler import require_length
 
 # Most tokens in a forward pass, unless a single row is longer.
 MAX_TOKENS = 16384
@@ -48,9 +47,6 @@ def score(
 
     Returns:
         Policy with [N, T] tensors, 0 where mask is false; logprob carries the graph.
-
-    Raises:
-        TokenPOError: a text is longer than a longrope model's short factors.
     """
     stats, places = [], []
     for part in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
@@ -101,9 +97,6 @@ def predictions(
     token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
     owners, lengths = owner.tolist(), length.tolist()
-    if longrope_positions(lm.model):
-        for prompt, size in zip(owners, lengths, strict=True):
-            require_length(lm, len(prompts[prompt]), size)
     run = _packed if can_pack(lm) else _padded
     for rows in _batches(prompts, owners, lengths, max_tokens, packed=run is _packed):
         at = torch.tensor(rows, device=device)

@@ -74,10 +74,7 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
         TokenPOError: the chat template is missing, fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise TokenPOError(
-            "the prompt is a list of chat messages, but the tokenizer has no chat template: "
-            "use an instruction-tuned model, or give the prompt as a string"
-        )
+        raise TokenPOError("the tokenizer has no chat template: give the prompt as text, or take another model")
     try:
         (outcome,) = _template_pool().map([(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)])
         if outcome.note:
@@ -86,10 +83,8 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
         if "failed" in outcome.value:
             raise ValueError(outcome.value["failed"])
     except (ValueError, TypeError) as error:
-        raise TokenPOError(
-            f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
-            f"{first_line(error)}; give messages that it accepts, or correct the template"
-        ) from error
+        fault = f"fails on the prompt {messages!r:.80}: {first_line(error)}; give other messages, or correct it"
+        raise TokenPOError(f"the chat template of {tokenizer.name_or_path} {fault}") from error
     return list(tokenizer(outcome.value["text"], add_special_tokens=False)["input_ids"])
 
 
@@ -102,9 +97,7 @@ def set_variables(tokenizer: Any, variables: Mapping[str, bool | int | float | s
     template = str(tokenizer.get_chat_template()) if variables and tokenizer.chat_template else ""
     for name, value in variables.items():
         if not re.search(rf"\b{re.escape(name)}\b", template):
-            raise TokenPOError(
-                f"the chat template of {tokenizer.name_or_path} reads no {name!r}: leave out model.template"
-            )
+            raise TokenPOError(f"the template of {tokenizer.name_or_path} reads no {name!r}: leave out model.template")
         template = f"{{%- set {name} = {json.dumps(value)} -%}}{template}"
     if variables:
         tokenizer.chat_template = template

@@ -108,10 +108,8 @@ def newest(directory: Path) -> tuple[Path, Progress, list[str]]:
             return path, progress, passed
         trained = True
         passed += [f"checkpoint {path.name} does not fit: {log.name} has {now} bytes, {size} there"] * (now < size)
-    raise TokenPOError(
-        f"{directory} holds no checkpoint to resume from{''.join(f'; {why}' for why in passed)}: copy the run once "
-        "more if it is a copy, or start it anew with tokenpo train RECIPE"
-    )
+    why = "".join(f"; {why}" for why in passed)
+    raise TokenPOError(f"{directory} holds no checkpoint to resume from{why}: copy the run once more, or begin anew")
 
 
 def exists(directory: Path) -> bool:
@@ -189,10 +187,8 @@ def progress_of(path: Path) -> Progress:
     try:
         return Progress(**json_object(path / "state.json"))
     except TypeError as error:
-        raise TokenPOError(
-            f"{path / 'state.json'} is not the state of a run ({error}): resume with the version of tokenpo that wrote "
-            f"it, or remove {path} to go on from the checkpoint before it"
-        ) from error
+        remedy = f"resume with the version of tokenpo that wrote it, or remove {path}"
+        raise TokenPOError(f"{path / 'state.json'} is not the state of a run ({error}): {remedy}") from error
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:

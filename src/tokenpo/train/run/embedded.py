@@ -25,8 +25,8 @@ from ..models import LanguageModel, Sampling, require_room
 from ..models.half import refresh
 from ..models.sampler import require_length
 from ..models.score import has_plain_head
+from ..recipe import EMBEDDED
 from ..recipe.config import Config
-from ..recipe.engines import EMBEDDED
 from ..recipe.objective import require_here
 from ..recipe.plan import Plan
 from ..tasks import Task, ToolTask
@@ -70,22 +70,19 @@ class Teacher:
         if section is None:
             return None
         if section.path is None and section.hint is None:
-            raise TokenPOError(
-                "the section teacher has neither path nor hint, and the policy itself teaches nothing: set one of them"
-            )
+            raise TokenPOError("the policy itself teaches nothing: give the section teacher a path or a hint")
         lm = policy if plan.teacher is None else plan.load_model(plan.teacher)
         if lm is not policy:
             require_same_tokens("teacher.path", plan.teacher, lm.tokenizer, policy.tokenizer)
         if plan.objective.teacher_beta is not None and not (has_plain_head(lm) and has_plain_head(policy)):
             raise Unsupported(
-                f"{plan.objective.name} needs teacher_divergence, which the embedded engine takes from final hidden "
-                "states, but the logits of the policy or of the teacher are not just head(hidden): take opd, which "
-                "reads sampled tokens alone, or leave the head out of the LoRA targets"
+                f"{plan.objective.name} needs teacher_divergence, but logits of policy or teacher are not just "
+                "head(hidden): take opd, which reads sampled tokens alone, or leave the head out of the LoRA targets"
             )
         if plan.objective.teacher_beta is not None and plan.objective.scope == "batch":
             raise Unsupported(
                 f"{plan.objective.name} looks at the whole optimiser step, for which the embedded engine has no "
-                "teacher_divergence: take another method, or teacher.form = 'credit' or 'penalty'"
+                "teacher_divergence: take another method, or teacher.form = 'credit'"
             )
         return Teacher(lm, section.hint or "")
 
@@ -99,10 +96,7 @@ class Teacher:
         def hinted(place: int) -> Prompt:
             reference, prompt = kept.problems[place].reference, kept.question(place)
             if "{answer}" in self.hint and reference is None:
-                raise TokenPOError(
-                    "teacher.hint names {answer}, and the problem has no reference answer: give the data one, or leave "
-                    "{answer} out"
-                )
+                raise TokenPOError("teacher.hint names {answer}, which the problem lacks: leave {answer} out")
             hint = self.hint.replace("{answer}", reference or "")
             if not hint:
                 return prompt
@@ -160,15 +154,13 @@ class Local:
             lm, needs = plan.load_model(), plan.objective.needs
             if any(isinstance(x, Continuations) for x in plan.objective.supplied) and isinstance(task, ToolTask):
                 raise Unsupported(
-                    f"{plan.objective.name} samples continuations, which call no tool in the embedded engine, and the "
-                    f"task {plan.config.task.name} has one: take a task without a tool, or a method without "
-                    "continuations"
+                    f"{plan.objective.name} samples continuations, which call no tool, and the task "
+                    f"{plan.config.task.name} has one: take another task, or another method"
                 )
             for name in sorted(needs & {"influence", "value"}) if not has_plain_head(lm) else ():
                 raise Unsupported(
-                    f"{plan.objective.name} needs {name}, and in the embedded engine {name} is defined for a linear "
-                    f"head, but the logits of {type(lm.model).__name__} are not just head(hidden), they are capped or "
-                    f"scaled, or the head carries an adapter: choose a method that does not need {name}, or leave the "
+                    f"{plan.objective.name} needs {name}, which the embedded engine defines for a linear head, but the "
+                    f"logits of {type(lm.model).__name__} are not just head(hidden): take another method, or leave the "
                     "head out of the LoRA targets"
                 )
             # Under LoRA the reference is the same model with its adapters switched off.

@@ -155,20 +155,15 @@ def grade(
     """(completions as texts, their scores); `name` names a row in messages.
 
     Raises:
-        TokenPOError, NotFinite: the task gave a wrong number of scores, or a reward that is not finite.
+        NotFinite: the task gave a reward that is not finite.
     """
     completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
     scores = task.score(problems, completions, token_ids)
-    if len(scores) != len(problems):
-        raise TokenPOError(
-            f"task {task.name!r} gave {len(scores)} scores for {len(problems)} responses: return one for each"
-        )
     largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
     bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
     if bad is not None:
-        raise NotFinite(
-            f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}: mend its verifier", bad
-        )
+        told = f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}"
+        raise NotFinite(f"{told}: mend its verifier", bad)
     return completions, scores
 
 
@@ -287,9 +282,6 @@ def credit_inputs(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict
 
     A task that reports only a reward counts as one reward function and one turn, which begins at the prompt and gets
     the reward at its end.
-
-    Raises:
-        TokenPOError: scores of different reward functions, or fewer turns than a tool made.
     """
     scores, mask = kept.scores, rollouts.mask
     reported = ({"rewards"} if scores[0].rewards else set()) | (
@@ -307,15 +299,8 @@ def credit_inputs(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict
 
 
 def reward_names(kept: Draw) -> list[str]:
-    """The column names of `rewards`; TokenPOError if responses were scored by different reward functions."""
-    names = list(kept.scores[0].rewards or {"reward": 0.0})
-    for row, score in enumerate(kept.scores):
-        if set(score.rewards or ("reward",)) != set(names):
-            raise TokenPOError(
-                f"the task scored response 0 by {', '.join(names)} and response {row} by "
-                f"{', '.join(score.rewards or ('reward',))}: let it name the same rewards for every response"
-            )
-    return names
+    """The column names of `rewards`."""
+    return list(kept.scores[0].rewards or {"reward": 0.0})
 
 
 def _turns(kept: Draw, mask: Tensor) -> dict[str, Tensor]:
@@ -328,10 +313,6 @@ def _turns(kept: Draw, mask: Tensor) -> dict[str, Tensor]:
         reported = score.turns or (Turn(score.reward, ""),)
         places = mask[row].nonzero()[:, 0].tolist()
         runs = turn[row][mask[row]].tolist()
-        if runs and runs[-1] >= len(reported):
-            raise TokenPOError(
-                f"response {row} has {runs[-1] + 1} turns, and the task told of {len(reported)}: give one for each"
-            )
         for place, run, following in zip(places, runs, [*runs[1:], None], strict=True):
             state = names.setdefault((group[row], reported[run].state), len(names))
             anchor[row, place] = state

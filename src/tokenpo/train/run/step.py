@@ -26,7 +26,7 @@ from ...records.log import Watch
 from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
 from ..models import Vocabulary
-from ..recipe.engines import EMBEDDED, again
+from ..recipe import EMBEDDED, again
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress

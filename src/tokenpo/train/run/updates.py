@@ -357,7 +357,4 @@ def _require_finite_weights(trainer: Trainer) -> None:
     sound = torch.isfinite(largest)
     if not sound.all():
         name = trained[int((~sound).nonzero()[0])][0]
-        raise NotFinite(
-            f"the update broke the weights {name}: lower train.lr (it is {trainer.options.lr:g}) and go on from the "
-            "last checkpoint"
-        )
+        raise NotFinite(f"the update broke the weights {name}: lower train.lr and go on from the last checkpoint")

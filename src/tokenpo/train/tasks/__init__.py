@@ -6,12 +6,11 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, Unsupported, choose, nearest
+from ...base.errors import TokenPOError, UnknownName, choose, nearest
 from .types import Problem, Score, Split, Task, ToolTask, Turn
 
 __all__ = [
     "TASKS", "Problem", "Score", "Split", "Task", "ToolTask", "Turn", "builder", "held_out", "make_task", "options",
-    "refuse_tool",
 ]  # fmt: skip
 
 # name -> "module:builder"; the builder's keyword arguments other than `seed` and `name` are the task's options.
@@ -55,13 +54,6 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
-
-
-def refuse_tool(task: Task, engine: str) -> None:
-    """Raises Unsupported if the task has a tool; for engines whose sampler cannot call one."""
-    if isinstance(task, ToolTask):
-        answers = f"task {task.name!r} answers its responses while they are sampled"
-        raise Unsupported(f"{answers}, which the {engine} engine has no way for: leave out --engine")
 
 
 def held_out(task: Task, count: int) -> int:

@@ -17,7 +17,7 @@ import tinker
 import torch
 from torch import Tensor
 
-from ....base.errors import TokenPOError, present
+from ....base.errors import TokenPOError, Unsupported, present
 from ....base.files import json_object, write_whole
 from ....base.text import first_line
 from ....core.learner import Step
@@ -31,10 +31,10 @@ from ....records import Tracer
 from ....records.trace import require_same_tokens
 from ...models import Samples, Sampling, Vocabulary
 from ...models.vocabulary import set_variables
+from ...recipe import SERVER, TINKER
 from ...recipe.config import Config
-from ...recipe.engines import SERVER, TINKER
 from ...recipe.plan import Plan
-from ...tasks import Split, Task, refuse_tool
+from ...tasks import Split, Task, ToolTask
 from .. import checkpoint
 from ..checkpoint import Progress
 from ..evaluation import Evaluation, evaluate
@@ -69,7 +69,8 @@ class Server:
             torch.set_num_threads(plan.config.threads)
         task = plan.make_task()
         try:
-            refuse_tool(task, "Tinker")
+            if isinstance(task, ToolTask):
+                raise Unsupported(f"task {task.name!r} calls a tool, which a Tinker server can't: leave out --engine")
             return cls(plan, task, connect(plan.config))
         except BaseException:
             task.close()
@@ -248,18 +249,14 @@ def connect(config: Config) -> tinker.ServiceClient:
     answers = Answers.of(config.tinker.base_url, config.tinker.seconds)
     address = answers.address
     if not _has_key():
-        raise TokenPOError(
-            f"the Tinker server at {address} wants a key, and there is none: set TINKER_API_KEY (a server of your own "
-            "may take any text), or store one with tinker auth login"
-        )
+        remedy = "set TINKER_API_KEY (for a server of your own any text), or store one with tinker auth login"
+        raise TokenPOError(f"the Tinker server at {address} wants a key, and there is none: {remedy}")
     try:
         with httpx.stream("GET", address, timeout=10):  # the client itself would try for minutes
             pass
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise TokenPOError(
-            f"no Tinker server answers at {address} ({first_line(error)}): start it, or give its address with "
-            "--set tinker.base_url=URL"
-        ) from error
+        remedy = "start it, or give its address with --set tinker.base_url=URL"
+        raise TokenPOError(f"no Tinker server answers at {address} ({first_line(error)}): {remedy}") from error
     return answers.one(lambda: tinker.ServiceClient(base_url=address), "in beginning a session")
 
 
