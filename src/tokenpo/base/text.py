@@ -5,9 +5,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_COLDEST = 2.0**-126  # float32's smallest normal number; a GPU may treat smaller ones as 0
-_HOTTEST = 2.0**128 - 2.0**104  # float32's largest number
-
 # C0 and C1 controls except line breaks and tabs, the marks of bidirectional text, halves of surrogate pairs.
 _OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -85,18 +82,3 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
-
-
-def beyond_float32(temperature: float) -> str:
-    """Why a temperature > 0 is too small or too large for float32, and the remedy; "" if it is neither.
-
-    >>> beyond_float32(1e-40)
-    'logits are divided by it in float32, which does not hold 1 / 1e-40: give at least 1.2e-38'
-    >>> beyond_float32(1e39)
-    'logits are divided by it in float32, which does not hold 1e+39: give at most 3.4e38'
-    """
-    if _COLDEST <= temperature <= _HOTTEST:
-        return ""
-    cold = temperature < 1
-    held, remedy = ("1 / ", "at least 1.2e-38") if cold else ("", "at most 3.4e38")
-    return f"logits are divided by it in float32, which does not hold {held}{temperature:g}: give {remedy}"

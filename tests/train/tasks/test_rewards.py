@@ -134,8 +134,8 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
     [
         ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
         ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
-        ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
-        ("forging", ["not an answer"] * 2, "wrote where its answers go: write only to files that it opens, or print"),
+        ("dying", ["crash"] * 2, r"broke off \(crash\)"),
+        ("forging", ["not an answer"] * 2, r"broke off \(not an answer\)"),
         ("reading", ["", "not finite"], "gave nan on row 1"),
         ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 char"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...base.errors import TokenPOError, present
-from ...base.text import beyond_float32
 from ...core.head.kept import Cut, trimmed
 from ...core.head.projection import evaluating
 from .decoder import CacheDecoder, PackedDecoder, Step, not_finite
@@ -47,14 +46,12 @@ class Sampling:
     cut: Cut = Cut()
 
     def __post_init__(self) -> None:
-        heat, reason = self.temperature, ""
+        reason = self.cut.fault
         if self.max_new_tokens < 1:
             reason = f"max_new_tokens is {self.max_new_tokens}, expected at least 1"
-        elif not 0 <= heat < float("inf"):
-            reason = f"temperature is {heat}, expected 0 (greedy) or a positive number"
-        elif heat and (beyond := beyond_float32(heat)):
-            reason = f"temperature is {heat}: {beyond}, or 0 for greedy sampling"
-        if reason := reason or self.cut.fault:
+        elif self.temperature != 0 and not 1.2e-38 <= self.temperature <= 3.4e38:  # float32 divides by it
+            reason = f"temperature is {self.temperature}, expected 0 (greedy) or 1.2e-38 to 3.4e38"
+        if reason:
             raise TokenPOError(f"Sampling.{reason}")
 
     @property

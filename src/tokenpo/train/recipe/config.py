@@ -28,16 +28,13 @@ _MOST = 5  # mistakes in one message: a file that is no recipe at all would fill
 _FREE = ("options", "method")  # tables with the options of a task or a method
 
 
-def _names(value: Any) -> Any:
-    """Names without repeats, from a list or from text with commas."""
-    if value in (None, "none"):
-        return []
-    names = [x.strip() for x in value.split(",")] if isinstance(value, str) else value
-    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+def _listed(names: Any) -> Any:
+    """Names from text with commas, or as they are."""
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Trackers = Annotated[list[Literal["trackio", "wandb"]], BeforeValidator(_names)]
+Trackers = Annotated[list[Literal["trackio", "wandb"]], BeforeValidator(_listed)]
 
 
 def setting(default: Any, meaning: str | None = None, **bounds: Any) -> Any:

@@ -129,11 +129,8 @@ class UserReward(Verifier):
             answer = outcome.value
             text = f"raised {answer['raised']}{where} at {answer['place']}: {answer['text']}"
             return self._fault(f"error: {answer['raised']}", text, answer.get("error"))
-        said = {
-            "timeout": f"took more than reward_seconds = {self._seconds:g}{where}",
-            "not an answer": f"wrote where its answers go{where}: write only to files that it opens, or print",
-        }
-        return self._fault(outcome.note, said.get(outcome.note, f"ended its process{where} ({outcome.note})"))
+        late = f"took more than reward_seconds = {self._seconds:g}{where}"
+        return self._fault(outcome.note, late if outcome.note == "timeout" else f"broke off{where} ({outcome.note})")
 
     def _score(self, reward: Any, row: int) -> Score:
         correct = None
