@@ -74,7 +74,6 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def _publish(work: Path, path: Path) -> None:
-    """Renames `work` to `path`."""
     old, existed = old_of(path), os.path.lexists(path)
     if existed:
         remove_directory(old)

@@ -174,7 +174,6 @@ class _Worker:
         return {}, "not an answer"
 
     def kill(self) -> None:
-        """Kills the process and its children."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -260,7 +260,6 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
 
 
 def _ks(text: str | None) -> list[int] | None:
-    """The values of --k, ascending; None if it was not given."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

@@ -114,7 +114,6 @@ def _row(method: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the builder's docstring, its paper and the objective."""
     need("pydantic")
     from ..methods import builder
     from ..train.recipe.command_line import parse_entries

@@ -51,7 +51,6 @@ class Recording:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the inputs that the recording has."""
         return frozenset(self.rollouts.known() | self.policy.known())
 
     def at_first_update(self) -> Recording:
@@ -70,7 +69,6 @@ class Recording:
 
     @property
     def reward_names(self) -> tuple[str, ...]:
-        """The names of the columns of `rollouts.rewards`."""
         return tuple(self.responses[0].rewards or ())
 
     @property

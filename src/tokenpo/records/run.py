@@ -50,7 +50,6 @@ class Run:
 
     @property
     def names(self) -> list[str]:
-        """Every metric of the run, in the order in which it first appears."""
         return [name for name in self.metrics.series if name != "step"]
 
 

@@ -274,7 +274,6 @@ def _about(file: Path, fields: Mapping[str, Any], tensors: Mapping[str, Any], mo
 
 
 def _card(about: Mapping[str, str], dtype: str) -> str:
-    """The model card, with the licence where hubs read it."""
     rows = "\n".join(f"- {key}: {value}" for key, value in about.items())
     return (
         f"---\nlicense: {about['licence']}\nlibrary_name: transformers\n---\n\n# {about['name']}\n\n"

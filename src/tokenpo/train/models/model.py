@@ -67,7 +67,6 @@ class LanguageModel(Vocabulary):
         return self.model.get_input_embeddings().weight.shape[0]
 
     def ends(self, vocabulary: int) -> torch.Tensor:
-        """[V] bool, true at the ids that end a response."""
         ids = torch.arange(vocabulary, device=self.device)
         return torch.isin(ids, torch.tensor(self.eos_ids, device=self.device))
 

@@ -61,7 +61,6 @@ class Vocabulary:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """One string per token, special tokens included; for reports."""
         return pieces(self.tokenizer, ids)
 
 

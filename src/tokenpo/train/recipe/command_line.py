@@ -13,17 +13,17 @@ _COMMA = re.compile(r""",(?![^\[{]*[\]}])(?=(?:[^"']|"[^"]*"|'[^']*')*$)""")
 SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
 
 
-def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Applies "section.key=value" to `raw` and returns the key's path."""
+def apply(raw: dict[str, Any], override: str) -> None:
+    """Applies "section.key=value" to `raw`."""
     key, equals, text = override.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
         raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
-    return put(raw, path, toml_value(text), f"--set {override}")
+    put(raw, path, toml_value(text), f"--set {override}")
 
 
-def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tuple[str, ...]:
-    """Sets the setting at a path and returns the path; TokenPOError, naming `flag`, if a section is a setting."""
+def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> None:
+    """Sets the setting at a path; TokenPOError, naming `flag`, if a section is a setting."""
     *sections, last = path
     table = raw
     for section in sections:
@@ -33,7 +33,6 @@ def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tu
         if not isinstance(table, dict):
             raise TokenPOError(f"{flag}: {section} is a setting, not a section")
     table[last] = value
-    return path
 
 
 def toml_value(text: str) -> Any:

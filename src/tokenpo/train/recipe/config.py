@@ -22,7 +22,6 @@ from ...core.on_policy import KLHold
 from .command_line import apply, put, short
 
 LONGEST = 256 * 1024  # bytes of a recipe
-Flags = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 _PATH = r"^[^\x00-\x1f]+$"
 _MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
 _FREE = ("options", "method")  # tables with the options of a task or a method
@@ -83,7 +82,6 @@ class Method(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name without the file or module of a user's function."""
         return short(self.name)
 
     @property
@@ -254,7 +252,7 @@ class Config(Section):
 
 
 def load_config(
-    recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
+    recipe: Path, *, method: str | None = None, overrides: Sequence[str] = (), out: Path | str | None = None
 ) -> Config:
     """The config of a recipe (TOML, or a run's config.json) after `--method`, `--set section.key=value`, `--out`.
 
@@ -269,10 +267,12 @@ def load_config(
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
-    flags = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    flags = [f" --set {override:.80}" for override in overrides] + [f" --out {out}"] * bool(out)
+    for override in overrides:
+        apply(raw, override)
     if out:  # as plain text: read as TOML it may become another name
-        flags[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
-    return parse_config(raw, str(recipe), flags)
+        put(raw, ("output", "dir"), str(out), "--out")
+    return parse_config(raw, f"{recipe}{''.join(flags)}")
 
 
 def read_raw(recipe: Path) -> dict[str, Any]:
@@ -290,24 +290,20 @@ def read_raw(recipe: Path) -> dict[str, Any]:
     return raw
 
 
-def parse_config(raw: Mapping[str, Any], where: str, flags: Flags | None = None) -> Config:
-    """A checked config; errors name the file `where`, or the flag in `flags` that set the setting."""
-    flags = flags or {}
+def parse_config(raw: Mapping[str, Any], where: str) -> Config:
+    """A checked config; errors begin with `where`."""
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
-        raise (UnknownName if unknown else TokenPOError)(_explain_all(problems, where, flags)) from None
+        raise (UnknownName if unknown else TokenPOError)(f"{where}: {_explain_all(problems)}") from None
 
 
-def _explain_all(problems: Sequence[ErrorDetails], where: str, flags: Flags) -> str:
+def _explain_all(problems: Sequence[ErrorDetails]) -> str:
     # A value that fits none of several types is one mistake, although pydantic reports several problems.
     found = {_place(problem): problem for problem in reversed(problems)}
-    sentences = []
-    for path, problem in list(reversed(found.items()))[:_MOST]:
-        setter = _setter(path[:-1] if _lacks_key(problem) else path, where, flags)  # nothing sets a missing key
-        sentences.append(f"{setter}: {_explain(problem, path)}")
+    sentences = [_explain(problem, path) for path, problem in list(reversed(found.items()))[:_MOST]]
     more = [f"and {len(found) - _MOST} more mistakes"] if len(found) > _MOST else []
     return "; ".join([*sentences, *more])
 
@@ -318,23 +314,12 @@ def _place(problem: ErrorDetails) -> tuple[str, ...]:
     return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
 
 
-def _lacks_key(problem: ErrorDetails) -> bool:
-    """Whether a section lacks a key; a list may lack a value."""
-    return problem["type"] == "missing" and isinstance(problem["loc"][-1], str)
-
-
-def _setter(path: tuple[str, ...], where: str, flags: Flags) -> str:
-    """The flag that set this setting, a section around it or something in it; else the file."""
-    around = next((flags[path[:n]] for n in range(len(path), 0, -1) if path[:n] in flags), None)
-    return around or next((flag for setting, flag in flags.items() if setting[: len(path)] == path), where)
-
-
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> str:
     *sections, key = path
     place, whole = f"section [{'.'.join(sections)}]" if sections else "the top level", ".".join(path)
     if problem["type"] == "extra_forbidden":
         return f"{place} has no key {key!r}: {_meant(key, tuple(sections))}"
-    if _lacks_key(problem):
+    if problem["type"] == "missing" and isinstance(problem["loc"][-1], str):  # a list may lack a value
         return f"{place} lacks the key {key!r}: write it there, or --set {whole}=VALUE"
     mistake = problem["msg"].lower().removeprefix("value error, ")
     if problem["type"] == "missing":

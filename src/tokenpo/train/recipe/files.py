@@ -54,7 +54,6 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 
 def _absent(path: tuple[str, ...], meaning: str | None) -> list[str]:
-    """An absent section with its defaults, commented out."""
     lines = ["", _noted(f"# [{'.'.join(path)}]", f"none; {meaning}" if meaning else "none")]
     for key, field in fields_of(path).items():
         value, given = ("...", "to be given: ") if field.is_required() else (_toml(field.default), "")

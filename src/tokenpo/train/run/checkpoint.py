@@ -118,7 +118,6 @@ def exists(directory: Path) -> bool:
 
 
 def weights(directory: Path, step: int) -> str | None:
-    """The checksum of the weights in the checkpoint of a step, if any."""
     return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
@@ -159,7 +158,6 @@ def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
 
 
 def final_model(run: Path) -> list[str]:
-    """Lines with the paths of a run's final model."""
     lines = [f"model: {run / 'model'}"]
     if (adapter := run / "adapter").is_dir():
         size = sum(file.stat().st_size for file in adapter.iterdir())

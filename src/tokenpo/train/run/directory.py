@@ -183,7 +183,6 @@ def _require_found(path: Path, plan: Plan) -> None:
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
-    """Records that the steps after `step` use other settings than those before."""
     lines = Lines(path / "changes.jsonl")
     lines.write({"step": step, "changes": changed, "versions": versions()})
     lines.close()
@@ -204,7 +203,6 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
 
 
 def cut_back(path: Path, progress: Progress) -> list[str]:
-    """Cuts the logs of a run back to its checkpoint; returns notes for the user."""
     notes: list[str] = []
     for name in LOGS:
         if missing := cut(path / name, progress.sizes.get(name, 0)):

@@ -144,7 +144,6 @@ class Local:
 
     @classmethod
     def open(cls, plan: Plan) -> Local:
-        """Loads everything that a run needs, cheapest first."""
         require_trackers(plan.config.output.track)
         require_here(plan.objective, plan.config)
         if plan.config.threads is not None:

@@ -145,7 +145,6 @@ class Called:
 
 
 def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
-    """The problem of each row."""
     return [problem for problem in problems for _ in range(group_size)]
 
 
@@ -224,7 +223,6 @@ def gather(draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: i
 
 
 def mixed_groups(piece: Draw) -> list[int]:
-    """The groups whose rewards are not all equal."""
     mixed = group.mixed_groups(piece.reward().to(piece.mask.device), piece.prompt, piece.mask)
     return mixed.view(-1, piece.group_size).any(1).nonzero()[:, 0].tolist()
 
@@ -299,7 +297,6 @@ def credit_inputs(kept: Draw, rollouts: Rollouts, needs: frozenset[str]) -> dict
 
 
 def reward_names(kept: Draw) -> list[str]:
-    """The column names of `rewards`."""
     return list(kept.scores[0].rewards or {"reward": 0.0})
 
 

@@ -231,8 +231,6 @@ def _due(step: int, every: int) -> bool:
 
 
 class Clock:
-    """Measures wall-clock seconds by part of a step."""
-
     def __init__(self) -> None:
         self._start = time.perf_counter()
         self._parts: dict[str, float] = {}

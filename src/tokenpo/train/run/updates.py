@@ -59,8 +59,6 @@ class ValueHead(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Critic:
-    """A value head, its optimiser and its settings."""
-
     head: ValueHead
     optimizer: torch.optim.Optimizer
     options: recipe.Critic
@@ -95,8 +93,6 @@ Taught = Callable[[Tensor], TeacherHead]  # rows of the step -> the teacher on t
 
 @dataclass(frozen=True)
 class Forward:
-    """Forward passes of a model over sampled tokens."""
-
     lm: LanguageModel
     micro_rows: int  # largest number of rows of one pass
     micro_tokens: int  # largest number of tokens of one pass: rows x (longest prompt + longest response)
@@ -175,7 +171,6 @@ class Forward:
         return table
 
     def passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
-        """The forward passes of some rows."""
         return predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
 
 
@@ -194,8 +189,6 @@ Prompts = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Trainer:
-    """Model, forward passes, optimiser and learner."""
-
     lm: LanguageModel
     learner: Learner
     forward: Forward

@@ -267,7 +267,6 @@ class Files:
 
 
 def _key(problem: Problem) -> bytes:
-    """A hash of the prompt, the same on every machine."""
     return _digest(json.dumps(problem.prompt, sort_keys=True))
 
 

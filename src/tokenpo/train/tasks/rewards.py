@@ -100,7 +100,6 @@ class UserReward(Verifier):
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
     def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that the function takes."""
         if any(takes_all for _, takes_all in self._parameters.values()):
             return arguments
         required = (name for name, (optional, _) in self._parameters.items() if not optional)

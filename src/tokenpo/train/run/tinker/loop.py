@@ -173,7 +173,6 @@ class Server:
         self.task.close()
 
     def weights(self) -> tinker.SamplingClient:
-        """A sampling client of the current weights."""
         if self.sampler is None or self.sampler[0] != self.learner.updates:
             client = self.answers.one(
                 self.client.save_weights_and_get_sampling_client, "in giving the weights to a sampler"
@@ -207,7 +206,6 @@ class Server:
         return verify(self.vocabulary, self.task, start, problems, prompts, out, sampling.temperature or 1.0)
 
     def adam(self, number: int) -> tinker.AdamParams:
-        """The optimiser's settings of an update, from the recipe."""
         train = self.config.train
         return tinker.AdamParams(
             learning_rate=train.rate(number),
