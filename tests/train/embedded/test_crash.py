@@ -249,27 +249,6 @@ def killed_before_its_model(*arguments, **keywords) -> None:
         resume(*arguments, **keywords)
 
 
-@pytest.mark.parametrize("newest", ["model", "checkpoints"])
-def test_model_is_the_last_by_what_it_says_and_not_by_its_time(steps, newest):
-    """In copies in which either is younger: of a run that is whole, and of one that died before it wrote its model."""
-    run = train(steps(1), View()).directory
-
-    def copied(name: str) -> Path:
-        copy = Path(shutil.copytree(run, run.with_name(name)))
-        for file in copy.rglob("*"):
-            time = 7200 if newest in file.relative_to(copy).parts else 3600
-            os.utime(file, (time, time))
-        return copy
-
-    with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
-        resume(copied("finished"), View())
-    killed_before_its_model(run, View(), steps(2))
-    copy = copied("killed")
-    last = copy / "checkpoints" / "step-000002"
-    assert not holds(copy / "model", last)
-    assert resume(copy, View()).finished and holds(copy / "model", last)
-
-
 def test_a_model_of_as_many_steps_on_another_way_is_not_the_last(steps):
     """Its last step was made again with another learning rate, and the process ended before it wrote the model."""
     run = train(steps(2), View()).directory

@@ -145,20 +145,6 @@ def test_what_is_recorded_is_what_was_trained_on(cut, small, coin, tmp_path, mon
         assert all(r.prompt and len(r.tokens) == len(r.token_ids) for r in found.responses)
 
 
-def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
-    """Without a step of the optimiser it is the one that sampled; with one it is another."""
-    still, moved = (
-        train(small(tmp_path / str(lr), output={"rollouts_every": 1}, train={"lr": lr}), View()).directory
-        for lr in (0.0, 1e-2)
-    )
-    found = read(still, 1)
-    torch.testing.assert_close(found.policy.logprob, found.rollouts.old_logprob, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.policy.entropy, found.rollouts.old_entropy, rtol=0, atol=1e-5)
-    found = read(moved, 1)
-    assert (found.policy.logprob - found.rollouts.old_logprob).abs().max() > 1e-3
-    assert torch.equal(found.at_first_update().policy.logprob, found.rollouts.old_logprob)
-
-
 def test_a_resumed_run_records_the_same_bytes(small, coin, tmp_path):
     once = train(small(tmp_path / "once", output={"rollouts_every": 1}), View()).directory
     output = {"rollouts_every": 1, "checkpoint_every": 2}

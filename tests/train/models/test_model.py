@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import resource
 import shutil
 from pathlib import Path
 
@@ -23,10 +22,6 @@ from tokenpo.train.tasks.generated import DialSum
 from tokenpo.train.tasks.types import Problem
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
-
-
-def content(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def test_unknown_dtype_and_device(make_model):
@@ -63,36 +58,12 @@ def test_generation_settings_that_transformers_loads_but_does_not_save_stay(make
     assert load(tmp_path / "out").model.generation_config.to_dict() == lm.model.generation_config.to_dict()
 
 
-def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monkeypatch):
-    """A disk with room for 1 KiB files: tokenizer.json is longer, and its library writes it itself."""
+def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path):
     target = tmp_path / "model"
     save(lm, target)
     (target / "stale").write_text("")
     save(lm, target)
     assert not (target / "stale").exists() and [p.name for p in tmp_path.iterdir()] == ["model"]
-    before, write, rename = content(target), type(lm.tokenizer).save_pretrained, Path.rename
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def on_a_small_disk(self, directory):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
-        try:
-            return write(self, directory)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    def only_aside(self, place):
-        if Path(place) == target and self.name != f".old-{target.name}":
-            raise OSError("the name is taken")
-        return rename(self, place)
-
-    for owner, name, broken, message in (
-        (type(lm.tokenizer), "save_pretrained", on_a_small_disk, r"the tokenizer cannot be saved: .*File too large"),
-        (Path, "rename", only_aside, "the name is taken"),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(OSError, match=message):
-            patch.setattr(owner, name, broken)
-            save(lm, target, {"step": 1})
-        assert content(target) == before and list(tmp_path.iterdir()) == [target]
 
     mine = tmp_path / "thesis"
     mine.mkdir()
