@@ -87,7 +87,7 @@ def test_a_broken_description_is_named(make_run, page, name, text):
     [
         (b"step reward\n1 0.5\n", r"whole line with a step \(.*2 lines were left out \(line 1: not valid JSON; .*rest"),
         (b"\x80PNG\x00", r"metrics\.jsonl holds no whole line .*line 1: not valid JSON, cut off"),
-        (b"", r"metrics\.jsonl holds no whole line with a step \(it is empty\): train again"),
+        (b"", r"metrics\.jsonl holds no whole line with a step \(it is empty\): restore it, or train"),
         (None, r"run holds no metrics\.jsonl: give the run directory"),
     ],
 )

@@ -65,7 +65,7 @@ def no_end(directory: Path) -> None:
 DAMAGE: dict[str, tuple[Change, str]] = {
     "missing": (shutil.rmtree, "there is no directory .*model here"),
     "no config": (without(CONFIG), r"has no config\.json"),
-    "an adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "holds a LoRA adapter .*: merge it"),
+    "an adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "holds a LoRA adapter: merge it"),
     "pickled weights": (pickled, "has pickled weights: convert them"),
     "pickled by the config": (edit(CONFIG, transformers_weights="weights.bin"), "has pickled weights: convert them"),
     "pickled by the index": (an_index_of_pickles, "has pickled weights: convert them"),
