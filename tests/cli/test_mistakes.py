@@ -81,7 +81,7 @@ MISTAKES = [
 def test_a_mistake_is_one_sentence_and_status_two(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("tokenpo.lab.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
+    monkeypatch.setattr("tokenpo.lab.compare.plan.execute", lambda *_: pytest.fail("runs were started"))
     write(Path("mine.jsonl"))
     write_lines(Path("bad.jsonl"), [{"prompt": "x"}])
     Path("empty.jsonl").touch()

@@ -29,7 +29,7 @@ HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 HOSTS = ("trl", "verl", "vllm")
 EVIDENCE = ("evaluate.summary", "compare.verdict", "explain.explanation", "report.page")
-LAB = ("exact.worlds", "exact.policy", "exact.measures")
+LAB = ("exact.worlds", "exact.measures")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],

@@ -14,9 +14,8 @@ from ..base.files import make_directory
 from .options import METHODS, RECIPE, add_command, need_engine
 
 if TYPE_CHECKING:  # --help needs none of them
-    from ..lab.compare.measures import Measure
     from ..lab.compare.plan import Plan
-    from ..lab.compare.result import Comparison
+    from ..lab.compare.result import Comparison, Measure
     from ..train.recipe.config import Config
 
 SEEDS = 10
@@ -70,8 +69,8 @@ def compare(options: argparse.Namespace) -> int:
     baseline = options.baseline or plan.subject.labels[0]
     family = len(pairs(plan.subject.labels, baseline))
     # The options are checked above, before anything is made.
+    from ..lab.compare.plan import execute
     from ..lab.compare.result import failed_in_words, finished, gather
-    from ..lab.compare.runs import execute
     from ..lab.compare.verdict import least_seeds, too_few
 
     seeds = len(plan.subject.seeds)
@@ -93,7 +92,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _dry_run(plan: Plan) -> int:
-    from ..lab.compare.runs import State, state
+    from ..lab.compare.plan import State, state
 
     states = [state(run) for run in plan.runs]
     for run, its_state in zip(plan.runs, states, strict=True):
@@ -123,7 +122,7 @@ def _existing(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Measure], dict[str, float]]:
     """The measures of --metrics, and the margins of --margin by measure."""
-    from ..lab.compare.measures import DEFAULT, margins, measures
+    from ..lab.compare.result import DEFAULT, margins, measures
 
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
     chosen = measures([name.strip() for name in names], config)

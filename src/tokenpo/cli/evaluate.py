@@ -142,7 +142,7 @@ def _check(options: argparse.Namespace, is_run: bool) -> None:
 
 def _of_samples(options: argparse.Namespace) -> int:
     from ..lab.evaluate.run import describe_file, prepare
-    from ..lab.evaluate.samples import read_samples
+    from ..lab.evaluate.summary import read_samples
     from ..train.tasks.verify import VerifierOptions, make_verifier
 
     ks, verifier = _ks(options.k), None
@@ -163,7 +163,7 @@ def _of_samples(options: argparse.Namespace) -> int:
 
 def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     from ..lab.evaluate import run as evaluation
-    from ..lab.evaluate.samples import read_samples
+    from ..lab.evaluate.summary import read_samples
     from ..train import models as language
     from ..train.tasks import held_out
 

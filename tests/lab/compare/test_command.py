@@ -11,8 +11,7 @@ import pytest
 from page_tree import read_html
 from run_views import lines
 from tokenpo.cli.main import main
-from tokenpo.lab.compare.plan import make_plan
-from tokenpo.lab.compare.runs import State, state, train_command
+from tokenpo.lab.compare.plan import State, make_plan, state, train_command
 from written_runs import write_run
 
 TINY = """

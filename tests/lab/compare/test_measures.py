@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tokenpo.base.errors import TokenPOError, UnknownName
-from tokenpo.lab.compare.measures import DEFAULT, measures
+from tokenpo.lab.compare.result import DEFAULT, measures
 from tokenpo.records.metrics import read_metrics
 from tokenpo.records.run import Run
 from tokenpo.train.recipe.config import Config

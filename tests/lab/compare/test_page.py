@@ -7,11 +7,9 @@ import pytest
 from hostile import HOSTILE
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
-from tokenpo.lab.compare.measures import measures
 from tokenpo.lab.compare.page import render
-from tokenpo.lab.compare.plan import PlannedRun
-from tokenpo.lab.compare.result import finished, gather
-from tokenpo.lab.compare.runs import Failure
+from tokenpo.lab.compare.plan import Failure, PlannedRun
+from tokenpo.lab.compare.result import finished, gather, measures
 from tokenpo.train.recipe.config import Config
 
 

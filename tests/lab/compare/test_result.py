@@ -7,9 +7,8 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.lab.compare import page
-from tokenpo.lab.compare.measures import measures
-from tokenpo.lab.compare.result import failed_in_words, finished, gather, to_json
-from tokenpo.lab.compare.runs import Failure
+from tokenpo.lab.compare.plan import Failure
+from tokenpo.lab.compare.result import failed_in_words, finished, gather, measures, to_json
 from written_runs import rows, write_run
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.compare.runs import Ended, State, execute, state, steps_made
+from tokenpo.lab.compare.plan import Ended, State, execute, state, steps_made
 from tokenpo.train.run.directory import hold
 from written_runs import rows, write_run
 

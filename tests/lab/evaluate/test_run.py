@@ -18,8 +18,7 @@ from tokenpo.lab.evaluate.run import (
     sample_model,
     write_results,
 )
-from tokenpo.lab.evaluate.samples import read_samples
-from tokenpo.lab.evaluate.summary import summarise
+from tokenpo.lab.evaluate.summary import read_samples, summarise
 from tokenpo.train.models import load
 from tokenpo.train.models.directory import ASSETS, identity
 from tokenpo.train.tasks import make_task

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.evaluate.samples import Sample, Vote, read_samples
+from tokenpo.lab.evaluate.summary import Sample, Vote, read_samples
 from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
 from written_runs import write_lines
 

@@ -11,8 +11,18 @@ from fractions import Fraction
 import pytest
 
 from tokenpo.base.intervals import bootstrap, effective, wilson
-from tokenpo.lab.evaluate.samples import Sample, Vote
-from tokenpo.lab.evaluate.summary import METRICS, Estimate, avg_at_k, maj_at_k, pass_at_k, pass_hat_k, show, summarise
+from tokenpo.lab.evaluate.summary import (
+    METRICS,
+    Estimate,
+    Sample,
+    Vote,
+    avg_at_k,
+    maj_at_k,
+    pass_at_k,
+    pass_hat_k,
+    show,
+    summarise,
+)
 
 
 def samples(*prompts, answer=True):

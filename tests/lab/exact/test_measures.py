@@ -14,8 +14,7 @@ import tokenpo
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Policy, Totals
 from tokenpo.lab.exact import measures
-from tokenpo.lab.exact.measures import MEASURES, direction, directions, measure
-from tokenpo.lab.exact.policy import Walk, truth, walk
+from tokenpo.lab.exact.measures import MEASURES, Walk, direction, directions, measure, truth, walk
 from tokenpo.lab.exact.worlds import WORLDS, State, World
 
 # Means of tokens and of responses, a ratio of the response, statistics of the step, a gradient through the entropy.

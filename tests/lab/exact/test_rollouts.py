@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from tokenpo.lab.exact.measures import direction
-from tokenpo.lab.exact.policy import lacking, view, walk
+from tokenpo.lab.exact.measures import direction, lacking, view, walk
 from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS, method
 

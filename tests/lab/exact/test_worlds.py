@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from enumerated import enumerated
-from tokenpo.lab.exact.policy import divergence, drifted, gradient, truth
+from tokenpo.lab.exact.measures import divergence, drifted, gradient, truth
 from tokenpo.lab.exact.worlds import WORLDS, World
 
 

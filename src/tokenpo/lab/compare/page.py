@@ -13,8 +13,7 @@ from ...base.text import flat, number
 from ..page import frame
 from ..page.chart import Chart, Line, Spot, draw, strip, strip_labels, ticks
 from ..page.text import Cell, Row, Table, paragraph, print_parts, shortened, visible
-from .measures import Measure
-from .result import Comparison, Result
+from .result import Comparison, Measure, Result
 from .verdict import Pair
 
 ROUNDING = 1e-12

@@ -24,8 +24,7 @@ from ...train.models.directory import identity, is_local
 from ...train.run.rollout import draw
 from ...train.tasks import Task
 from ...train.tasks.files import Files
-from .samples import record_of
-from .summary import Summary
+from .summary import Summary, record_of
 
 CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
 Config = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """A world: a finite automaton whose paths are the responses.
 
 In each state the policy samples one of V tokens, which leads to another state or ends the response with a reward. The
-policy's value and its gradient are sums over all responses, which `policy.py` computes exactly.
+policy's value and its gradient are sums over all responses, which `measures.py` computes exactly.
 """
 
 import functools
