@@ -1,10 +1,11 @@
-"""The example and the script of docs/trl.md."""
+"""An example, the notebook that trains, and the script of docs/trl.md."""
 
 import json
 import re
 import runpy
 from pathlib import Path
 
+import notebooks
 import pytest
 
 from run_views import lines
@@ -27,6 +28,17 @@ def test_its_rewards_read_the_columns() -> None:
     texts = [[{"role": "assistant", "content": text}] for text in ("12 - 4 = 8\n#### 8", "#### 1,008", "eight")]
     assert rewards["correct"](texts, answer=["#### 8", "#### 8", "#### 8"], question=[""] * 3) == [1.0, 0.0, 0.0]
     assert rewards["formatted"](texts, answer=[""] * 3) == [0.1, 0.1, 0.0]
+
+
+def test_the_notebook_trains_in_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch of a small random model in place of SmolLM2's six."""
+    text = (EXAMPLE.parent / "train_smollm2.ipynb").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLE))["tiny_model"](tmp_path / "small")
+    given = 'MODEL, BATCHES = \\"models/smollm2\\", 6'
+    assert text.count(given) == 1
+    made = notebooks.executed(text.replace(given, 'MODEL, BATCHES = \\"small\\", 1'), "train_smollm2.ipynb")
+    assert "TRL   ours" in made and made.count(" of 100 samples are right") == 3
 
 
 def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
