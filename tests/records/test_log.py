@@ -1,13 +1,15 @@
-"""The log of a run: a run that learns nothing says so once."""
+"""The log of a run: a run that learns nothing says so once; the commit is that of a clone."""
 
 import logging
 import math
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tokenpo.records import RunLog
-from tokenpo.records.log import Watch
+from tokenpo.records.log import Watch, commit
 
 GOOD = {"reward": 0.4, "zero_advantage_groups": 0.1, "kl": 0.001, "entropy": 0.2, "grad_norm": 0.3, "lr": 1e-4}
 DEAD = GOOD | {"reward": 0.0, "zero_advantage_groups": 1.0, "kl": math.nan, "grad_norm": 0.0}
@@ -71,3 +73,19 @@ def test_a_run_of_another_framework_warns_once_and_again_at_its_end(
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith("warning: step 3: the reward of every response")
     run.warn()
     assert caplog.messages == caplog.messages[:1] * 2
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_clone_has_its_commit_and_says_that_it_was_changed(tmp_path: Path) -> None:
+    package = tmp_path / "clone" / "src" / "ours"
+    package.mkdir(parents=True)
+    (package / "it.py").write_text("x = 1\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", "-C", str(tmp_path / "clone"), *words], check=True)
+    head = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert commit(package) == head.stdout.strip()
+    commit.cache_clear()
+    (package / "it.py").write_text("x = 2\n")
+    assert commit(package) == head.stdout.strip() + " and changes"
+    assert commit(shutil.copytree(package, tmp_path / "elsewhere" / "src" / "ours")) is None

@@ -1,10 +1,12 @@
 """Writes a run directory in one format for every engine, and warns if the run learns nothing."""
 
+import functools
 import itertools
 import json
 import logging
 import math
 import platform
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,14 +23,31 @@ PACKAGES = "tokenpo torch transformers tokenizers safetensors numpy peft math-ve
 
 
 def versions(*more: str) -> dict[str, Any]:
-    """Python, machine, and versions of `PACKAGES` and `more`; None if not installed."""
+    """Python, machine, versions of `PACKAGES` and `more`, and the commit of a clone; None if not installed."""
     record: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
             record[name] = version(name)
         except PackageNotFoundError:
             record[name] = None
+    record["commit"] = commit(Path(__file__).parents[1])
     return record
+
+
+@functools.cache
+def commit(package: Path) -> str | None:
+    """The commit of the clone that a package runs from, with " and changes" if files differ; None without one."""
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=10, check=True)
+        return ran.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / package.name != package.resolve():
+            return None
+        return git("rev-parse", "HEAD") + (" and changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def describe(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str] = ()) -> None:
