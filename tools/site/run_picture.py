@@ -87,10 +87,6 @@ def _entropy(axes: Axes, run: Run) -> None:
 def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None) -> None:
     steps, values = _points(run, name)
     axes.plot(steps, values, color=BLUE, lw=1.6, label=label)
-    if run.thinned(name):
-        ends = [(x, low, high) for x, low, high in run.extremes(name) if low is not None and high is not None]
-        at, lows, highs = ([end[i] for end in ends] for i in range(3))
-        axes.fill_between(at, lows, highs, color=BLUE, alpha=0.15, lw=0)
     axes.set_title(title, fontsize=9, loc="left")
     axes.set_xlabel("step", fontsize=8)
     axes.tick_params(labelsize=7.5)

@@ -83,7 +83,7 @@ def compare(options: argparse.Namespace) -> int:
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.subject.place}, and the same command goes on with it")
         return 130
-    runs = finished(plan, chosen)
+    runs = finished(plan)
     comparison = gather(plan.subject, runs, chosen, baseline, ended.failures, margins)
     _show(comparison, plan.subject.place)
     if ended.failures:
@@ -105,7 +105,7 @@ def _dry_run(plan: Plan) -> int:
 
 def _existing(options: argparse.Namespace) -> int:
     from ..lab.compare.plan import read_existing
-    from ..lab.compare.result import gather, metrics
+    from ..lab.compare.result import gather
 
     training = {"recipe": "RECIPE"} | {name: f"--{name}" for name in ("methods", "seeds", "set", "jobs")}
     training |= {"dry_run": "--dry-run"}
@@ -113,7 +113,7 @@ def _existing(options: argparse.Namespace) -> int:
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
     where_logged = options.metrics is None and options.margin is None
-    subject, runs = read_existing(options.runs, metrics(chosen))
+    subject, runs = read_existing(options.runs)
     baseline = options.baseline or subject.labels[0]
     comparison = gather(subject, runs, chosen, baseline, (), margins, where_logged=where_logged)
     _show(comparison, make_directory(options.out or Path("runs", "compare")))

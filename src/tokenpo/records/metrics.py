@@ -1,13 +1,10 @@
-"""The metrics of a run: their names, those that every engine computes alike, and a reader that thins long curves."""
+"""The metrics of a run: their names, those that every engine computes alike, and a reader."""
 
-import math
-from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +15,6 @@ from ..core.statistics import LAGS
 from ..core.types import Credit, Rollouts
 
 Number = float | None
-Points = tuple[np.ndarray, np.ndarray]  # indices into the steps, ascending; values, NaN if not a finite number
 # Names of the metrics that engines log.
 _LOGGED = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
@@ -42,117 +38,57 @@ REWARDS: Mapping[str, str] = {
     "eval/avg_reward_low": "eval/avg_low",
     "eval/avg_reward_high": "eval/avg_high",
 }
-EXACT = 10_000  # a series with at most this many points is kept whole
-BUCKETS = 298  # most points of a thinned series, plus its first point: fewer than a chart is wide
 _LOGGED_TYPES = {float, int, bool, type(None)}
 X = TypeVar("X")
 
 
-class Series:
-    """The points of one metric, ascending in steps [n]; if not `exact`, more than `EXACT` are thinned to means.
-
-    Attributes:
-        points: (step, value), None without a number; if thinned: the first, means of buckets, the last.
-        extremes: (step, lowest, highest) at the steps of `points`; both equal the value if not thinned.
-    """
-
-    def __init__(self, step: np.ndarray, value: np.ndarray, exact: bool = False) -> None:
-        self.thinned = len(step) > EXACT and not exact
-        self.total = float(np.nansum(value))
-        width = 1 << (-(-len(step) // BUCKETS) - 1).bit_length() if self.thinned else 1
-        begins = np.arange(0, len(step), width)
-        steps, low, high = step[np.append(begins[1:], len(step)) - 1], *(f.reduceat(value, begins) for f in _ENDS)
-        with np.errstate(invalid="ignore"):  # a bucket without a number
-            mean = np.add.reduceat(np.nan_to_num(value), begins) / np.add.reduceat(~np.isnan(value), begins, dtype=int)
-        if self.thinned:
-            steps, low, high = (np.append(x[:1], y) for x, y in ((step, steps), (value, low), (value, high)))
-            mean = np.concatenate([value[:1], mean[:-1], value[-1:]])
-        low, high, mean = ([None if y != y else y for y in x.tolist()] for x in (low, high, mean))
-        self.points: list[tuple[float, Number]] = [*zip(steps.tolist(), mean, strict=True)]
-        self.extremes: list[tuple[float, Number, Number]] = [*zip(steps.tolist(), low, high, strict=True)]
-
-
-_ENDS = np.fmin, np.fmax
-
-
 @dataclass(frozen=True)
 class Metrics:
-    """A run's log: the number of steps after step 0, and the `series`."""
+    """A run's log: the number of steps after step 0, and the `series`, (step, value) ascending by metric."""
 
     trained: int
-    series: Mapping[str, Series]
+    series: Mapping[str, list[tuple[float, Number]]]
 
 
-def read_metrics(log: Path, notes: list[str], exactly: Collection[str] = ()) -> Metrics:
-    """Reads a log of metrics; skipped lines are named in `notes`, series in `exactly` are kept whole.
+def read_metrics(log: Path, notes: list[str]) -> Metrics:
+    """Reads a log of metrics, with rewards and counts of notes that are implied; skipped lines are named in `notes`.
 
     If a resumed run logged a step twice, the later line counts.
     """
-    columns: dict[str, tuple[array[int], array[float]]] = {"step": (array("q"), array("d"))}
 
-    def stepped(line: Any) -> dict[str, Any]:
+    def numbers(line: Any) -> dict[str, Number]:
         if not isinstance(line, dict) or number(line.get("step")) is None:
             raise ValueError("not an object with a step")
-        return line
+        return {name: number(value) for name, value in line.items() if type(value) in _LOGGED_TYPES}
 
-    for row, line in enumerate(whole_lines(log, stepped, notes)):
-        for name, value in line.value.items():
-            if name not in columns:
-                columns[name] = array("q"), array("d")
-            if type(value) in _LOGGED_TYPES:
-                columns[name][0].append(row)
-                columns[name][1].append(math.nan if (x := number(value)) is None else x)
-    logged = np.asarray(columns["step"][1])
-    if not len(logged):
+    found = [line.value for line in whole_lines(log, numbers, notes)]
+    if not found:
         cause = notes[0] if notes else "it is empty"
         raise TokenPOError(f"{log} holds no whole line with a step ({cause.rstrip('.')}): restore it, or train again")
-    by_step = np.argsort(logged, kind="stable")
-    ascending = logged[by_step]
-    last = np.append(ascending[1:] != ascending[:-1], True)  # the last line of each step
-    if repeated := int((~last).sum()):
+    by_step = {line["step"]: line for line in found}
+    if repeated := len(found) - len(by_step):
         notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
-    steps = ascending[last]
-    place = np.full(len(logged), -1)
-    place[by_step[last]] = np.arange(len(steps))
-    by_name: dict[str, Points] = {}
-    for name in [*columns]:
-        rows, value = map(np.asarray, columns.pop(name))  # one at a time, to save memory
-        if len((points := _placed(place[rows], value))[0]):
-            by_name[name] = points
-    _complete(by_name)
-    series = {name: Series(steps[at], value, name in exactly) for name, (at, value) in by_name.items()}
-    return Metrics(int((steps > 0).sum()), series)
+    counts = dict.fromkeys(name for line in found for name in line if name.startswith(NOTE))
+    series: dict[str, list[tuple[float, Number]]] = {}
+    for step, line in zip(sorted(by_step), with_rewards([by_step[step] for step in sorted(by_step)]), strict=True):
+        none = [name for name in counts if name not in line] if line.get("accuracy") is not None else []
+        for name, value in (line | dict.fromkeys(none, 0.0)).items():
+            series.setdefault(name, []).append((step, value))
+    return Metrics(sum(step > 0 for step in by_step), series)
 
 
-def _placed(place: np.ndarray, value: np.ndarray) -> Points:
-    """The points sorted by place, without those at place -1."""
-    order = np.argsort(place, kind="stable")[(place < 0).sum() :]
-    return place[order], value[order]
-
-
-def _complete(by_name: dict[str, Points]) -> None:
-    """Adds values that are implied and not written: mean rewards equal to accuracies, and counts 0 of notes."""
-    nothing = np.empty(0, dtype=int), np.empty(0)
-    graded = [(name, by_name[same]) for name, same in REWARDS.items() if same in by_name and "eval/reward" in by_name]
-    judged, accuracy = by_name.get("accuracy", nothing)
-    judged = judged[~np.isnan(accuracy)]
-    noted = [(name, (judged, np.zeros(len(judged)))) for name in by_name if name.startswith(NOTE)]
-    for name, (at, value) in (*graded, *noted):
-        mine, known = by_name.get(name, nothing)
-        new = ~np.isin(at, mine)
-        by_name[name] = _placed(np.append(mine, at[new]), np.append(known, value[new]))
-
-
-def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
+def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[dict[str, X]]:
     """The lines of a run's metrics; if one has a held-out mean reward, all lines with an evaluation get it.
 
     >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
     {'eval/accuracy': 0.0, 'eval/reward': 0.0}
     """
     if not any("eval/reward" in line for line in lines):
-        return list(lines)
+        return [dict(line) for line in lines]
     implied = [{name: line[same] for name, same in REWARDS.items() if same in line} for line in lines]
-    return [line if "eval/reward" in line else {**line, **more} for line, more in zip(lines, implied, strict=True)]
+    return [
+        dict(line) if "eval/reward" in line else {**line, **more} for line, more in zip(lines, implied, strict=True)
+    ]
 
 
 def number(value: Any) -> Number:

@@ -1,7 +1,7 @@
 """Reads a run directory: whole lines are read, broken ones are counted and named, never repaired."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,12 @@ class Run:
     def series(self, name: str) -> list[tuple[float, Number]]:
         """(step, value) at every step with this metric, None if not finite; 0 for a note that never occurs."""
         if name in self.metrics.series:
-            return self.metrics.series[name].points
+            return self.metrics.series[name]
         return [(x, 0.0) for x, y in self.series("accuracy") if y is not None] if name.startswith(NOTE) else []
 
     def total(self, name: str) -> float:
         """The sum over all steps; 0 if the metric is absent."""
-        return self.metrics.series[name].total if name in self.metrics.series else 0.0
-
-    def extremes(self, name: str) -> list[tuple[float, Number, Number]]:
-        """(step, lowest, highest) at the steps of a series; both equal its value if it is not thinned."""
-        return self.metrics.series[name].extremes
-
-    def thinned(self, name: str) -> bool:
-        """Whether the series was thinned: it has means in place of the run's points."""
-        return name in self.metrics.series and self.metrics.series[name].thinned
+        return sum(value or 0.0 for _, value in self.metrics.series.get(name, ()))
 
     @property
     def label(self) -> str:
@@ -82,8 +74,8 @@ class Trace:
             return _rollout(parsed(file.readline()))
 
 
-def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
-    """Reads a run except its trace; long series are thinned, except those in `exactly`."""
+def read_run(path: Path | str) -> Run:
+    """Reads a run except its trace."""
     path = Path(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")
@@ -92,7 +84,7 @@ def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
     if not log.is_file():
         raise TokenPOError(f"{path} holds no metrics.jsonl: give the run directory that `tokenpo train` wrote")
     notes: list[str] = []
-    metrics = read_metrics(log, notes, exactly)
+    metrics = read_metrics(log, notes)
     objective = path / "objective.txt"
     config = _json_file(path / "config.json", notes)
     notes += [] if objective.is_file() else ["objective.txt is missing."]

@@ -18,7 +18,7 @@ def comparison(made):
     def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "entropy"), margins=None):
         plan = made(methods, seeds)
         chosen = measures(names, plan.runs[0].config)
-        return gather(plan.subject, finished(plan, chosen), chosen, "grpo", (), margins or {})
+        return gather(plan.subject, finished(plan), chosen, "grpo", (), margins or {})
 
     return make
 

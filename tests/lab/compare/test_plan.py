@@ -193,7 +193,7 @@ def trl(method: str, seed: int, **options: float) -> dict:
 
 def read(place: Path, *labels: str):
     """The runs whose directories begin with each label."""
-    return read_existing([f"{label}={place}/{label}-*" for label in labels], ())
+    return read_existing([f"{label}={place}/{label}-*" for label in labels])
 
 
 @pytest.mark.parametrize("host", [verl, trl])

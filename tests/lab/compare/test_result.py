@@ -14,7 +14,7 @@ from written_runs import rows, write_run
 
 def compared(plan, names=("accuracy", "area", "entropy"), baseline="grpo", failures=(), margins=None):
     chosen = measures(names, plan.runs[0].config)
-    return gather(plan.subject, finished(plan, chosen), chosen, baseline, failures, margins or {})
+    return gather(plan.subject, finished(plan), chosen, baseline, failures, margins or {})
 
 
 def shown(comparison):
@@ -107,7 +107,7 @@ def test_broken_lines_and_runs_that_did_not_begin_alike_are_noted(made):
     lines = log.read_text().splitlines()
     log.write_text("\n".join([*lines[:7], lines[7][:20], *lines[8:]]) + "\n")
     write_run(plan.runs[3], rows(20, 5, lambda s: 0.5), versions={"torch": "2.1"})
-    broken, _, start, software, *_ = compared(plan).notes
+    broken, start, software, *_ = compared(plan).notes
     assert broken.startswith("dapo seed 0: metrics.jsonl: 1 line was left out (line 8")
     assert start.startswith("Seed 1: the evaluations before training differ, so its runs did not begin alike")
     assert software == "The runs were not made with the same software on one machine: they differ in torch."

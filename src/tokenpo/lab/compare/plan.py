@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -187,12 +187,12 @@ MOST_SETTINGS = 5  # settings named in a note
 Grouped = Mapping[str, Mapping[int, Run]]  # label -> seed -> run
 
 
-def read_existing(given: Sequence[str], exactly: Collection[str]) -> tuple[Subject, Grouped]:
+def read_existing(given: Sequence[str]) -> tuple[Subject, Grouped]:
     """Reads the runs of each `LABEL=PATTERN`: their subject, and label -> seed -> run.
 
-    Leaves out unfinished runs, with a note. Reads metrics in `exactly` without thinning.
+    Leaves out unfinished runs, with a note.
     """
-    grouped, unfinished = _grouped(given, exactly)
+    grouped, unfinished = _grouped(given)
     if len(grouped) < 2:
         raise TokenPOError(f"--runs has finished runs of {', '.join(grouped) or 'no label'} only: {FORM}")
     runs = [(label, seed, run) for label, by_seed in grouped.items() for seed, run in by_seed.items()]
@@ -212,7 +212,7 @@ def read_existing(given: Sequence[str], exactly: Collection[str]) -> tuple[Subje
     return subject, grouped
 
 
-def _grouped(given: Sequence[str], exactly: Collection[str]) -> tuple[Grouped, list[str]]:
+def _grouped(given: Sequence[str]) -> tuple[Grouped, list[str]]:
     """The finished runs by label and seed, and a note on each unfinished one."""
     grouped: dict[str, dict[int, Run]] = {}
     unfinished, labels = [], {}
@@ -221,7 +221,7 @@ def _grouped(given: Sequence[str], exactly: Collection[str]) -> tuple[Grouped, l
         for path in paths:
             if (other := labels.setdefault(path.resolve(), label)) != label:
                 raise TokenPOError(f"--runs: {path} is both {other} and {label}: give patterns that share no run")
-            run = read_run(path, exactly)
+            run = read_run(path)
             settings = flat(run.config)
             steps, seed = settings.get("train.steps"), settings.get("seed", settings.get("verl.data.seed"))
             if not isinstance(seed, int):

@@ -20,7 +20,6 @@ from .verdict import ALPHA, Pair, judge, too_few
 
 DEFAULT = ("accuracy", "area", "entropy", "seconds")
 STEP = "step_seconds"  # verl's time of a whole step, without validation; its other timers leave parts out
-SECONDS = (STEP, *(name for name in sorted(LOGGED) if name.startswith("seconds_")))
 Points = list[tuple[float, float]]
 
 
@@ -188,16 +187,11 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def metrics(measures: Sequence[Measure]) -> set[str]:
-    """The metrics that a comparison reads of a run."""
-    return {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
-
-
-def finished(plan: Plan, measures: Sequence[Measure]) -> ByLabel:
+def finished(plan: Plan) -> ByLabel:
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.subject.labels}
     for planned in plan.runs:
         if state(planned) is State.DONE:
-            runs[planned.label][planned.seed] = read_run(planned.directory, metrics(measures))
+            runs[planned.label][planned.seed] = read_run(planned.directory)
     return runs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...base.jsonl import whole_lines, with_step
 from ...base.text import duration, flat, number
 from ...methods import METHODS, paper
-from ...records.metrics import EXACT, LOGGED, NOTE, Number
+from ...records.metrics import LOGGED, NOTE, Number
 from ...records.run import Run, Trace, in_words, read_run, read_trace
 from ..page import frame
 from ..page.chart import Chart, Line, draw
@@ -125,20 +125,22 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
     return drawn, others[MOST_OTHER:]
 
 
+MOST_POINTS = 1_000  # of a curve; no chart is as wide
+
+
 def _has(run: Run, name: str) -> bool:
     return any(y is not None for _, y in run.series(name))
 
 
 def _line(run: Run, curve: Curve) -> Line:
-    points, shade = run.series(curve.metric), curve.shade
+    points = run.series(curve.metric)
+    every = -(-len(points) // MOST_POINTS)
+    points = [*points[:-1:every], points[-1]]
     span: Sequence[tuple[float, Number, Number]] = ()
     if curve.ends and all(_has(run, end) for end in curve.ends):
-        low = {x: bottom for x, bottom, _ in run.extremes(curve.ends[0])}
-        high = {x: top for x, _, top in run.extremes(curve.ends[1])}
+        low, high = map(dict, map(run.series, curve.ends))
         span = [(x, low.get(x), high.get(x)) for x, _ in points]
-    elif run.thinned(curve.metric):
-        span, shade = run.extremes(curve.metric), f"{curve.label}, lowest to highest"
-    return Line(curve.label, points, curve.colour, curve.dashed, curve.dots, span, bool(shade), shade)
+    return Line(curve.label, points, curve.colour, curve.dashed, curve.dots, span, bool(curve.shade), curve.shade)
 
 
 HERE = Path(__file__).parent
@@ -229,11 +231,8 @@ def _rewarded(path: Path) -> list[tuple[str, str, str, str, str]]:
 
 
 def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
-    if any(map(run.thinned, run.names)):
-        yield (
-            f"Curves of more than {EXACT:,} points: they show means of neighbouring steps, the shaded bands their "
-            "lowest and highest values."
-        )
+    if max(len(run.series(name)) for name in run.names) > MOST_POINTS:
+        yield f"Points of curves that have more than {MOST_POINTS:,}: every n-th is drawn."
     if names:
         more = f" and {len(names) - 40:,} more" if len(names) > 40 else ""
         yield f"Metrics that no chart shows: {', '.join(visible(name, limit=60) for name in names[:40])}{more}."
