@@ -42,4 +42,6 @@ def test_curves_are_the_metrics_and_tokens_those_of_a_right_response(run: Path) 
     # The largest entropy of both responses is 2.0; the darkest shade is 0.9 of the colour map.
     shades = [box.get_facecolor() for axes in (first, last) for box in axes.patches]
     assert shades == [pytest.approx(picture.colormaps["Purples"](0.9 * (x / 2) ** 0.5)) for x in (0.5, 2.0, 1.0, 0, 0)]
-    assert picture.write_picture(run, run / "out.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    drawn = picture.write_picture(run, run / "out.svg").read_text(encoding="utf-8")
+    assert "prefers-color-scheme:dark" in drawn and "currentColor" in drawn and picture.INK not in drawn
+    assert picture.write_picture(run, run / "again.svg").read_text(encoding="utf-8") == drawn

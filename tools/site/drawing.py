@@ -9,13 +9,14 @@ COLOURS = (
     ("#cfe2f2", "#16181a"), ("#92c0e3", "#16181a"), ("#4a90c9", "#101214"), ("#1763a6", "#fff"),
 )  # fmt: skip
 
+NIGHT = "@media (prefers-color-scheme: dark) { text { fill: #d6d9de } .head { fill: #a0a6ae } }"
+
 
 def svg(label: str, width: int, height: int, style: str, parts: Iterable[str]) -> str:
-    """A picture on white, as text."""
+    """A picture on the page's own ground, as text."""
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(label)}">'
-    ground = f'<rect width="{width}" height="{height}" fill="#fff"/>'
-    return "\n".join([head, f"<style>\n{style}\n</style>", ground, *parts, "</svg>"]) + "\n"
+    return "\n".join([head, f"<style>\n{style}\n{NIGHT}\n</style>", *parts, "</svg>"]) + "\n"
 
 
 def text(x: float, y: float, words: str, kind: str = "", style: str = "") -> str:

@@ -1,10 +1,11 @@
 """README's picture of a run: how accuracy, length and entropy moved, and a response before and after.
 
-python tools/site/run_picture.py RUN docs/quickstart.png
+python tools/site/run_picture.py RUN docs/quickstart.svg
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,24 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import whole
 from tokenpo.records.run import Rollout, Run, read_run, read_trace
 
-BLUE, GREEN, GREY = "#0b62a4", "#1a8a66", "#6a6a6a"
-DPI = 140
-# The day and the hour stay out of the file.
-FORMATS: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
+BLUE, GREEN, GREY = "#2f86c9", "#1a8a66", "#808890"  # each is seen on white and on black
+INK = "#010203"  # becomes the reader's colour of text: dark by day, light by night
+SCHEME = "<style>svg{color:#16181a}@media(prefers-color-scheme:dark){svg{color:#d6d9de}}</style>"
+PLACES = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 
 def write_picture(directory: Path, out: Path) -> Path:
-    """Draws the run into a PNG or SVG: the same run, the same bytes."""
-    run = read_run(directory)
-    with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}), whole(out) as part:
-        figure = draw(run, examples(run.path))
-        figure.savefig(part, dpi=DPI, facecolor="white", metadata=FORMATS[out.suffix], format=out.suffix[1:])
+    """Draws the run into an SVG on the page's own ground: the same run, the same bytes."""
+    run, drawn = read_run(directory), StringIO()
+    settings = {"svg.hashsalt": "tokenpo", **dict.fromkeys(PLACES, INK)}
+    with style.context("default"), matplotlib.rc_context(settings):
+        # The day and the hour stay out of the file.
+        draw(run, examples(run.path)).savefig(
+            drawn, transparent=True, metadata={"Date": None, "Creator": None}, format="svg"
+        )
+    text = drawn.getvalue().replace(INK, "currentColor").replace(" <defs>", f" {SCHEME}\n <defs>", 1)
+    with whole(out) as part:
+        part.write_text(text, encoding="utf-8")
     return out
 
 
@@ -50,7 +57,7 @@ def examples(run: Path) -> tuple[Rollout, Rollout]:
 
 def draw(run: Run, pair: Sequence[Rollout]) -> Figure:
     """Three curves above, the tokens of each response below, coloured by the entropy of their position."""
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    figure = Figure(figsize=(7.6, 4.8), layout="constrained")
     grid = figure.add_gridspec(2 + len(pair) - 1, 3, height_ratios=[3.2, *[1.0] * len(pair)])
     _accuracy(figure.add_subplot(grid[0, 0]), run)
     _curve(figure.add_subplot(grid[0, 1]), run, "length", "response length, tokens")
@@ -60,7 +67,7 @@ def draw(run: Run, pair: Sequence[Rollout]) -> Figure:
     width = max(len(rollout.tokens) for rollout in pair)
     for row, rollout in enumerate(pair, start=1):
         _tokens(figure.add_subplot(grid[row, :]), rollout, top, width)
-    figure.suptitle(_title(run.config), fontsize=11, x=0.01, ha="left", weight="bold")
+    figure.suptitle(_title(run.config), fontsize=10, x=0.01, ha="left", weight="bold")
     return figure
 
 
@@ -72,7 +79,7 @@ def _accuracy(axes: Axes, run: Run) -> None:
         error = [[v - a for v, a in zip(values, low, strict=True)], [b - v for v, b in zip(values, high, strict=True)]]
         axes.errorbar(steps, values, error, color=GREEN, fmt="o", ms=4, capsize=3, label="held-out, greedy, 95 %")
     axes.set_ylim(0, 1.03)
-    axes.legend(frameon=False, fontsize=7.5, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def _entropy(axes: Axes, run: Run) -> None:
@@ -81,15 +88,15 @@ def _entropy(axes: Axes, run: Run) -> None:
     if len(low) == len(high):
         axes.fill_between(steps, low, high, color=BLUE, alpha=0.15, lw=0, label="10 % to 90 % of tokens")
     _curve(axes, run, "entropy", "entropy, nats a token", label="mean")
-    axes.legend(frameon=False, fontsize=7.5, loc="upper right")
+    axes.legend(frameon=False, fontsize=8, loc="upper right")
 
 
 def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None) -> None:
     steps, values = _points(run, name)
     axes.plot(steps, values, color=BLUE, lw=1.6, label=label)
-    axes.set_title(title, fontsize=9, loc="left")
-    axes.set_xlabel("step", fontsize=8)
-    axes.tick_params(labelsize=7.5)
+    axes.set_title(title, fontsize=9.5, loc="left")
+    axes.set_xlabel("step", fontsize=9)
+    axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
 
@@ -101,14 +108,13 @@ def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:
         share = 0.0 if entropy is None else min(1.0, entropy / top) ** 0.5
         axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=shades(0.9 * share), edgecolor="#dddddd", lw=0.5))
         text = "end" if token.startswith("<|") else token
-        colour = "white" if share > 0.6 else "black"
-        size = 7.5 if len(text) < 3 else 6
+        colour = "white" if share > 0.6 else "#16181a"
+        size = 8 if len(text) < 3 else 6
         axes.text(place + 0.5, 0.48, text, ha="center", va="center", fontsize=size, family="monospace", color=colour)
     outcome = "right" if rollout.correct else "wrong"
     axes.set_title(
-        f"step {rollout.step}: {rollout.prompt} answered {outcome}; darker is more entropy, "
-        f"by its square root up to {top:.2f} nats",
-        fontsize=8,
+        f"step {rollout.step}: {rollout.prompt} answered {outcome}; dark: much entropy (root scale to {top:.2f} nats)",
+        fontsize=8.5,
         loc="left",
         color=GREY,
         parse_math=False,

@@ -96,6 +96,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation", "toc"]
     elif here == "family.md":
         assert EXPLORER in markdown
+        page.meta["hide"] = ["navigation", "toc"]  # its picture is as wide as the page
         markdown = markdown.replace(EXPLORER, f"{EXPLORER}\n\n{FRAME.format('explorer.html', 'Pushes under sliders')}")
     elif here.startswith("methods/"):
         markdown = formula.typeset(markdown)

@@ -21,8 +21,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
 CHANNELS = ("", "push on the entropy")  # titles of panels of channels 0, push on lp, and 1
 HIGHEST = 2.5  # pushes above this and above twice the usual push are cut off
 STYLE = """
-text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
-.h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
+text{font:10.5px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
+.h{font-size:11px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
 .x{text-anchor:middle}.y{text-anchor:end}path{fill:none;stroke-linejoin:round}
 .a{stroke:#dcdcd6}.g{stroke:#c4c4be;stroke-width:4}.r{stroke:#0a66a8;stroke-width:1.8}
 .w{stroke:#c8500a;stroke-width:1.8}.p{fill:#fcfcfa}
