@@ -1,6 +1,6 @@
 """A benchmark in a file, evaluated: avg@k, pass@k, pass^k and maj@k with intervals, and the hardest questions.
 
-python examples/benchmark_file.py        ten seconds on one core; benchmark_file.txt beside it is what it prints
+python examples/benchmark_file.py        ten seconds on one core; benchmark_file.txt has its output
 
 The file is JSON Lines with GSM8K's columns, `question` and `answer`; the answer ends with `#### NUMBER`. Its questions
 are written here, sums on a dial, which the tiny model of the package can read. A language model and the real file need

@@ -1,6 +1,6 @@
 """Is one method better than another? The same seeds for both, differences by pairs, a margin stated before the runs.
 
-python examples/compare_seeds.py        ten seconds on one core; compare_seeds.txt beside it is what it prints
+python examples/compare_seeds.py        ten seconds on one core; compare_seeds.txt has its output
 
 The loop is your own, here around a policy that is a table of logits: all that the verdict needs is one number for each
 method and seed. For a recipe, `tokenpo compare RECIPE --methods ... --margin ...` makes the runs too, and for runs that

@@ -1,6 +1,6 @@
 """Why did the entropy collapse? Two recorded batches of a run, early and late, and what each method would do to them.
 
-python examples/entropy_collapse.py        seconds on one core; entropy_collapse.txt beside it is what it prints
+python examples/entropy_collapse.py        seconds on one core; entropy_collapse.txt has its output
 
 The recording is made here, of a policy that is a table of logits. One of a real run is written the same way, in ten
 lines: docs/rollouts.md. `tokenpo explain FILE` draws it.

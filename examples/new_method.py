@@ -1,6 +1,6 @@
 """A method of one's own: its part and its builder, then tested against the laws and compared token by token.
 
-python examples/new_method.py        a few seconds on one core; new_method.txt beside it is what it prints
+python examples/new_method.py        a few seconds on one core; new_method.txt has its output
 """
 
 import dataclasses

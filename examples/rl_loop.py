@@ -205,7 +205,7 @@ def train(options):
     if options.save:
         model.save_pretrained(options.save)
         tokenizer.save_pretrained(options.save)
-        state = {"learner": learner.state_dict()}  # beside the optimiser's, to go on with load_state_dict
+        state = {"learner": learner.state_dict()}  # save it with the optimiser's; load_state_dict continues
         Path(options.save, "state.json").write_text(json.dumps(state))
     return before, after
 

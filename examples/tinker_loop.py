@@ -5,7 +5,7 @@ python examples/tinker_loop.py --model Qwen/Qwen3-8B --data train.jsonl --test t
 python examples/tinker_loop.py --small        the tests' server in this process: ten seconds, no key, no download
 
 Data are JSON Lines with `question` and `answer`, which ends with `#### NUMBER`. Run again with the same --state, it
-goes on from there. tinker_loop.txt beside it is what --small printed. It has not run against a real server. Clients
+goes on from there. tinker_loop.txt has the output of --small. It has not run against a real server. Clients
 before tinker 0.38 return what they make and no future: leave out `.result()` behind `create_...` and `get_...` there.
 """
 

@@ -6,7 +6,7 @@ python examples/trl_smollm2.py --lora        LoRA of rank 16, rate 3e-4
 python examples/trl_smollm2.py --method hapo
 
 What TRL users change is one import: `tokenpo.trl` in place of `trl`; `method=` chooses the loss. Prompts, held-out
-prompts and reward are those of the recipe `smollm2`.
+prompts and reward as in the recipe `smollm2`.
 """
 
 import argparse

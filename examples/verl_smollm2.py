@@ -5,7 +5,7 @@ python examples/verl_smollm2.py              verl's main program with our traine
 python examples/verl_smollm2.py --small      the package's tiny model and its sums on a dial, two steps
 
 Needs verl and a clone's tests: they have what verl lacks on a CPU, a platform and a rollout server. Prompts, held-out
-prompts and reward are those of the recipe `smollm2`.
+prompts and reward as in the recipe `smollm2`.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """TRL 1.16's settings through our trainer's door: the objective made of them is TRL's own loss of them.
 
-What is translated is asked by our method, what is honoured by TRL's own field. Settings that take a trainer to show are
+What is translated is asked by our method, what is used by TRL's own field. Settings that take a trainer to show are
 in tests/hosts/trl/test_beside.py.
 """
 
@@ -38,8 +38,8 @@ def _bounded(mode: str, **bounds: float | None) -> dict[str, Any]:
     return {"use_vllm": True, **names}
 
 
-# (method, TRL's settings of the same loss, the settings that are honoured)
-HONOURED = [
+# (method, TRL's settings of the same loss, the settings that are used)
+USED = [
     ("grpo", GRPO, BETA),
     ("grpo", GRPO, PLAIN),
     ("gspo", RESPONSE, BETA),
@@ -74,8 +74,8 @@ def _batch(seed: int) -> Sample:
 
 
 @seeds
-@pytest.mark.parametrize(("method", "theirs", "settings"), HONOURED, ids=str)
-def test_what_is_honoured_is_the_same_loss(method: str, theirs: dict, settings: dict, seed: int) -> None:
+@pytest.mark.parametrize(("method", "theirs", "settings"), USED, ids=str)
+def test_what_is_used_is_the_same_loss(method: str, theirs: dict, settings: dict, seed: int) -> None:
     sample, how = _batch(seed), {**theirs, **settings}
     got, advantage = ours(objective_of(method, **settings), sample)
     correction = None
@@ -105,10 +105,10 @@ def test_every_field_is_told_once() -> None:
 
 
 def test_every_field_that_reaches_the_loss_is_in_a_case() -> None:
-    honoured = {name for fate, name, _ in host_settings.TRL if fate == "honoured"}
+    used = {name for fate, name, _ in host_settings.TRL if fate == "used"}
     shown = {name for settings in BESIDE.values() for name in settings}
     shown |= {"num_generations", "max_completion_length", "per_device_train_batch_size"}
-    assert honoured <= {name for *_, settings in HONOURED for name in settings} | shown
+    assert used <= {name for *_, settings in USED for name in settings} | shown
 
 
 def test_what_is_translated_is_refused_by_its_own_name() -> None:

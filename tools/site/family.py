@@ -69,7 +69,7 @@ of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange:
 
 ### The explorer
 
-[The explorer](explorer.html) puts any six methods beside each other, under sliders for the facts of the token: one file
+[The explorer](explorer.html) compares any six methods, under sliders for the facts of the token: one file
 that loads nothing, to be opened in a browser.
 
 <details markdown="1"><summary>How a push is computed</summary>

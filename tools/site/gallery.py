@@ -21,7 +21,7 @@ KEY = """\
 In a card are the panels in which a method differs most from `grpo`, whose lines are grey: how hard it pushes a token of
 a right response (blue) and of a wrong one (orange), over one fact of the token. [The
 family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed, and [the
-explorer](../family.md#the-explorer) puts any six methods beside each other."""
+explorer](../family.md#the-explorer) compares any six methods."""
 PARITY = re.compile(r"^\| \[`(\w+)`\][^|]*\|(.*)\|$", re.MULTILINE)
 
 

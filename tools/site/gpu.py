@@ -22,10 +22,10 @@ SHAPES = {"8,192 tokens, H = 4096": (8192, 4096, 151936, 1), "32,768 tokens, H =
 
 PARTS = {
     "tests": "Is it right? Losses, gradients and runs on the card against the CPU in float64",
-    "kernels": "The softmax kernel beside torch's passes and a copy",
+    "kernels": "The softmax kernel against torch's passes and a copy",
     "fused": "The objective with its head, as a multiple of the bare products",
-    "sampler": "The embedded sampler beside `generate`",
-    "train": "Training runs and steps of the embedded engine, beside TRL's trainer",
+    "sampler": "The embedded sampler against `generate`",
+    "train": "Training runs and steps of the embedded engine, against TRL's trainer",
     "trl": "TRL's trainer with our objective, in the model's head and by TRL's own pass",
 }
 

@@ -12,8 +12,8 @@ from tokenpo.hosts.verl.settings import ACTOR
 Row = tuple[str, str, str]  # fate, key, words
 
 
-def _honoured(names: str, words: str) -> tuple[Row, ...]:
-    return tuple(("honoured", name, words) for name in names.split())
+def _used(names: str, words: str) -> tuple[Row, ...]:
+    return tuple(("used", name, words) for name in names.split())
 
 
 def _theirs(words: str, names: str) -> tuple[Row, ...]:
@@ -83,51 +83,49 @@ NEWER = (
     "dataloader_multiprocessing_context",
 )
 TRL: tuple[Row, ...] = (
-    *_honoured("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
-    *_honoured(
+    *_used("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
+    *_used(
         "use_bias_correction_kl",
         "that penalty times the ratio (`Reweighted`), of the response where the method's is; the penalty of a method's "
         "own `beta` stays without",
     ),
-    *_honoured(
+    *_used(
         "sync_ref_model ref_model_mixup_alpha ref_model_sync_steps",
         "the reference moves as TRL moves it; log-probabilities under it are taken with each draw",
     ),
-    *_honoured("num_generations", "rows of a group"),
-    *_honoured(
+    *_used("num_generations", "rows of a group"),
+    *_used(
         "reward_weights",
         "of the sum of rewards; rewards that are None are left out of it. A method that reads each one has weights of "
         "its own, and others are refused",
     ),
-    *_honoured(
+    *_used(
         "mask_truncated_completions",
         "a response without an end counts in its group and teaches nothing; means over responses leave it out, where "
         "TRL counts it as 0",
     ),
-    *_honoured("temperature", "log-probabilities and entropies are taken at it"),
-    *_honoured("per_device_train_batch_size", "rows of a micro-batch"),
-    *_honoured("gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"),
-    *_honoured(
+    *_used("temperature", "log-probabilities and entropies are taken at it"),
+    *_used("per_device_train_batch_size", "rows of a micro-batch"),
+    *_used("gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"),
+    *_used(
         "steps_per_generation generation_batch_size",
         "micro-batches of a rollout batch, or its rows; token means count the tokens of each update, where TRL spreads "
         "those of the rollout batch evenly",
     ),
-    *_honoured("num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"),
-    *_honoured(
-        "max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"
-    ),
-    *_honoured(
+    *_used("num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"),
+    *_used("max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"),
+    *_used(
         "off_policy_mask_threshold",
         "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the engine that sampled where "
         "they are reported; the method `opsm` has it of its own",
     ),
-    *_honoured(
+    *_used(
         "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
         "vllm_importance_sampling_clip_min",
         "becomes `RolloutCorrection` in the objective's weights; of `vespo` in the weight of its surrogate, and then a "
         "`token_` mode, as TRL itself wants",
     ),
-    *_honoured("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
+    *_used("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
     *_theirs(
         "model: `router_aux_loss_coef` adds TRL's auxiliary loss of experts to ours, in TRL's own pass; dropout and "
         "noise that make two passes differ stop the run before its first update",
@@ -172,19 +170,19 @@ TRL: tuple[Row, ...] = (
 
 _CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
 VERL: tuple[Row, ...] = (
-    *_honoured("critic.cliprange_value", "set to the method's `value_clip`"),
-    *_honoured(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
-    *_honoured(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
-    *_honoured(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),
-    *_honoured(f"{_CORRECTION}.rollout_rs", "becomes `Rejection`; what is rejected counts in the denominators, as in "
+    *_used("critic.cliprange_value", "set to the method's `value_clip`"),
+    *_used(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
+    *_used(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
+    *_used(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),
+    *_used(f"{_CORRECTION}.rollout_rs", "becomes `Rejection`; what is rejected counts in the denominators, as in "
               "verl's own V1 trainer"),
-    *_honoured(f"{_CORRECTION}.rollout_rs_threshold", "its bounds; those of k1 are on 1/ρ"),
-    *_honoured(f"{_CORRECTION}.bypass_mode", "the objective reads the sampler's log-probabilities in the place of the "
+    *_used(f"{_CORRECTION}.rollout_rs_threshold", "its bounds; those of k1 are on 1/ρ"),
+    *_used(f"{_CORRECTION}.bypass_mode", "the objective reads the sampler's log-probabilities in the place of the "
               "old ones, which verl computes all the same"),
-    *_honoured(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
-    *_honoured(f"{_FILTER}.metric", "verl compares it within a group"),
-    *_honoured(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
-    *_honoured(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
+    *_used(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
+    *_used(f"{_FILTER}.metric", "verl compares it within a group"),
+    *_used(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
+    *_used(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
     *_verls("read by verl only with a key that is refused", {
         "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",
         ACTOR: "calculate_sum_pi_squared",

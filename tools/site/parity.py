@@ -44,12 +44,12 @@ up to a power of ten. Where the engines are installed, `{command}` computes them
 computes them again and fails where one is exceeded. Sampling, a GPU and vLLM have no part in them.
 
 - *embedded*: the engine of `tokenpo train`, in micro-batches of three rows and with the fused objective where the
-  model allows it, beside the objective called as in [a loop of your own](own_loop.md) on a plain
+  model allows it, compared with the objective called as in [your own loop](own_loop.md) on a plain
   forward pass with all logits. float32, gradient to the weights.
 - *TRL*: `TokenPOTrainer._compute_loss` in a run of TRL's trainer, one process, two minibatches of two micro-batches,
-  twice, beside the embedded engine on the same rows at the weights that TRL had before each step; the largest of the
+  twice, against the embedded engine on the same rows at the weights that TRL had before each step; the largest of the
   steps, the loss relative to the largest of them. float32, gradient to the weights.
-- *verl*: `objective_loss` behind phase one on verl's nested layout, beside the objective, in micro-batches of 16 rows
+- *verl*: `objective_loss` behind phase one on verl's nested layout, against the objective, in micro-batches of 16 rows
   on one rank and of 3 on two, there with rows that verl adds itself. float64, gradient to the log-probabilities and
   entropies of the tokens, where verl's engine takes over. Each optimiser pass by itself; what a method remembers is as
   at the start.
@@ -81,7 +81,7 @@ NOTES = {
     "gtpo_conflict": "`most` is 9 nats, likewise",
     "target_po": "`eta` is 0.02, or the target of such long responses would be the policy",
     "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
-    "gkd": "whole distributions are not among what is frozen here; in TRL it is beside TRL's own distillation there",
+    "gkd": "whole distributions are not among what is frozen here; in TRL it is tested against TRL's own distillation",
     "rlsd": "in TRL as opd",
     "sdar": "the same",
     "sdpo": "the same",

@@ -1,4 +1,4 @@
-"""What the site has beside the documents of docs/, as hooks of MkDocs.
+"""Add to the site what is not a document of docs/, as hooks of MkDocs.
 
 on_config         the methods and the reference join the navigation
 on_files          home page, reference, live pages, assets, and every file of the repository that a document links to

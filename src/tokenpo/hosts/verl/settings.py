@@ -17,7 +17,7 @@ class Setting:
     """One key of verl's configuration; .* at its end means all keys below it."""
 
     key: str
-    fate: Literal["refused", "honoured"]  # refused: all values but one; honoured: the adapter reads or sets it
+    fate: Literal["refused", "used"]  # refused: all values but one; used: the adapter reads or sets it
     words: str  # how it is treated
     only: tuple[Any, ...] = ()  # allowed values, the remedy first; empty for any
     never: tuple[Any, ...] = ()
@@ -50,8 +50,8 @@ def _refused(key: str, value: Any, words: str, **more: Any) -> Setting:
     return Setting(key, "refused", words, (value,), **more)
 
 
-def _honoured(key: str, words: str, **more: Any) -> Setting:
-    return Setting(key, "honoured", words, **more)
+def _used(key: str, words: str, **more: Any) -> Setting:
+    return Setting(key, "used", words, **more)
 
 
 _LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
@@ -83,10 +83,10 @@ SETTINGS: tuple[Setting, ...] = (
     _refused("algorithm.gamma", 1.0, _DISCOUNT),
     _refused("algorithm.lam", 1.0, _DISCOUNT),
     # Where it is not set, verl follows adv_estimator.
-    _honoured("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
+    _used("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
               applies=lambda o: o.critic is None, why="it reads no value", set_where=_reads("value")),
     _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
-    _honoured("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
+    _used("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
               only=(0,), applies=lambda o: o.critic is None, why="it has no critic, and the policy would wait"),
     _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
     _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
@@ -112,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ACTOR}.kl_loss_type", "low_var_kl", f"{_KL}.estimator names it"),
     _refused(f"{ACTOR}.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
     # verl's distillation starts its teachers, and its loss is replaced by ours.
-    _honoured("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
+    _used("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
               only=(False,), applies=lambda o: "teacher_logprob" not in o.needs, why="it reads no teacher",
               set_where=_reads("teacher_logprob")),
     *(_refused(f"{_DISTILLED}.{name}", usual, "the method is the loss", applies=_reads("teacher_logprob"))
@@ -121,29 +121,29 @@ SETTINGS: tuple[Setting, ...] = (
           "log_prob_min_clamp": None, "use_policy_gradient": False, "policy_loss_mode": "vanilla", "clip_ratio": 0.2,
           "clip_ratio_low": 0.2, "clip_ratio_high": 0.2,
       }.items()),
-    _honoured(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
+    _used(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
               "teacher", only=(1,), applies=_reads("teacher_logprob"), why="verl's teachers score at temperature 1"),
-    _honoured(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "
+    _used(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "
               "sees all that was drawn", only=(False,), applies=_counts_drawn, why="its memory must see every rollout "
               "that is drawn, and verl drops groups before their entropies are known"),
-    _honoured(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are refused", only=("fsdp2", "fsdp"),
+    _used(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are refused", only=("fsdp2", "fsdp"),
               why="tokenpo's loss ran in verl's FSDP engines only"),
-    _honoured(f"{ACTOR}.calculate_entropy", "switched on where the objective reads the current entropy",
+    _used(f"{ACTOR}.calculate_entropy", "switched on where the objective reads the current entropy",
               set_where=_reads("entropy")),
-    _honoured(f"{_RATE}.lr_scheduler_type", only=("constant",), **_ALONE),
-    _honoured(f"{_RATE}.warmup_style", only=(None, "constant"), **(_ALONE | {"words": "verl's old name of it"})),
-    _honoured(f"{_RATE}.lr_warmup_steps", only=(0, -1, None), **_ALONE),
-    _honoured(f"{_RATE}.lr_warmup_steps_ratio", only=(0, None), **_ALONE),
-    _honoured(f"{ROLLOUT}.calculate_log_probs", "switched on where the objective reads the sampler's "
+    _used(f"{_RATE}.lr_scheduler_type", only=("constant",), **_ALONE),
+    _used(f"{_RATE}.warmup_style", only=(None, "constant"), **(_ALONE | {"words": "verl's old name of it"})),
+    _used(f"{_RATE}.lr_warmup_steps", only=(0, -1, None), **_ALONE),
+    _used(f"{_RATE}.lr_warmup_steps_ratio", only=(0, None), **_ALONE),
+    _used(f"{ROLLOUT}.calculate_log_probs", "switched on where the objective reads the sampler's "
               "log-probabilities", set_where=_reads("rollout_logprob")),
-    _honoured(f"{ROLLOUT}.top_p", only=(1,), **_KEPT),
-    _honoured(f"{ROLLOUT}.top_k", only=(-1, 0), **_KEPT),
+    _used(f"{ROLLOUT}.top_p", only=(1,), **_KEPT),
+    _used(f"{ROLLOUT}.top_k", only=(-1, 0), **_KEPT),
     _refused(f"{ROLLOUT}.repetition_penalty", 1.0, "verl's agent loops ask for 1.0, whatever it is"),
     _refused(f"{ROLLOUT}.full_determinism", False, "it gives every request of a replica one seed, so that the "
              "responses to a prompt are copies of one another"),
-    _honoured(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
+    _used(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
               never=("sglang", "trtllm"), remedy=f"set {ROLLOUT}.name=vllm{_COLD}", **_HEAT),
-    _honoured(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
+    _used(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
               "temperature adapts; others are refused there", only=LOOPS, set_where=_HEAT["applies"], becomes=LOOP,
               remedy=f"set {ROLLOUT}.agent.default_agent_loop={LOOP}{_COLD}", **_HEAT),
 )  # fmt: skip
