@@ -3,65 +3,64 @@ r"""What the verifier `math` counts as the same answer, one line per question; d
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     (
         "which answer",
-        r"What `\boxed{}` or `<answer>` holds, whichever is opened last, else what follows the last `####`; one that "
-        "is not finished is no answer. Thinking (`<think>`) is not read, also where the prompt as the model sees it "
-        "opens it; if it does not end, there is no answer.",
+        r"The content of the last `\boxed{}` or `<answer>`; without either, the text after the last `####`. If that "
+        "is not closed, there is no answer. Thinking (`<think>`) is left out, also if the prompt opens it; if the "
+        "thinking does not end, there is no answer.",
     ),
     (
         "unmarked answers",
-        "A text that is one formula is the answer; else the first formula after the last “answer is” or “answer:”, "
-        "else the last formula of the last line. A sentence that denies (not, no, wrong, ...) or asks gives none, "
-        "and so does a number that is a bound or part of a formula: at least 5, minus 4, 5 out of 6.",
+        "If the text is one formula, that. Else the first formula after the last “answer is” or “answer:”. Else the "
+        "last formula of the last line. Nothing is read from a sentence that denies (not, no, wrong, ...) or asks, "
+        "or from a bound or a part: at least 5, minus 4, 5 out of 6.",
     ),
     (
         "words",
-        "Where a reference is a word or the letter of a choice, an unmarked text gives what follows the last "
-        "“answer is”, “option is” or “answer:” up to a comma or full stop, or is the word: `Answer: No.`, "
-        "`The correct option is **C**.`",
+        "If the reference is a word or the letter of a choice: the text after the last “answer is”, “option is” or "
+        "“answer:”, up to a comma or full stop, or the word alone. `Answer: No.` and `The correct option is **C**.` "
+        "count.",
     ),
     (
         "plain text",
-        r"`√17`, `sqrt(17)`, `2**10`, `10^-7`, `log2(8)` and `0xFF` are plain text: a root, a power and a base "
-        r"take a whole number. `\frac12` is TeX, one digit each. `2^3^2` is 2^9.",
+        "`√17`, `sqrt(17)`, `2**10`, `10^-7`, `log2(8)` and `0xFF` are plain text: roots, powers and bases take a "
+        r"whole number. `\frac12` is TeX, one digit each. `2^3^2` is 2^9.",
     ),
     (
         "the question",
-        r"An expression of the question is no answer: for “What is 6 + 4?” neither `4+6` nor `\boxed{6+4}` is right, "
-        "`6+4 = 10` and `5+5` are. A bare number is an answer wherever it stands, and so is a form that the reference "
-        "has.",
+        r"Repeating an expression of the question is wrong: for “What is 6 + 4?” `4+6` and `\boxed{6+4}` are wrong, "
+        "`6+4 = 10` and `5+5` are right. A bare number counts, and so does a form that the reference has.",
     ),
     ("value", r"Values are compared, not forms: `\frac{2}{4}`, `0.5`, `1/2` and `2^{-1}` are one answer."),
     (
         "decimals",
-        r"Exact: `0.50` is 1/2; `0.333`, `1.414` and `3.14159` are not 1/3, √2, π. `0.\overline{3}` is 1/3. The point "
-        r"separates decimals; commas and blanks separate groups of three digits (`1,000`, `1\,000`).",
+        r"Exact: `0.50` is 1/2; `0.333`, `1.414` and `3.14159` are not 1/3, √2, π. `0.\overline{3}` is 1/3. The point"
+        r" separates decimals; commas and blanks separate groups of three digits (`1,000`, `1\,000`).",
     ),
     ("mixed numbers", r"`1 1/2`, `1\frac12` and `1½` are 3/2."),
     (
         "percent",
-        r"`50\%` is 0.5, and the bare number 50, since that is more than 1: the question says percent then. `0.5\%` "
-        "is never 0.5.",
+        r"`50\%` is 0.5. It is also the bare number 50, because that is more than 1 and the question may say percent."
+        r" `0.5\%` is never 0.5.",
     ),
     (
         "units",
-        "On one side only, they are left out: `5 cm` is 5. On both, they agree or convert: `5 m` is `500 cm`, not "
-        "`5 cm`. Money, degrees and words for what is counted (apples, ways) are units.",
+        "If one side has a unit, it is ignored: `5 cm` is 5. If both have one, they must agree or convert: `5 m` is "
+        "`500 cm`, not `5 cm`. Money, degrees and counted things (apples, ways) are units.",
     ),
     (
         "bases",
-        r"`42_8` is 34. A reference with a base wants the same digits in the same base; one without, the value. "
-        "Letters are digits: `FF_{16}` is 255.",
+        "`42_8` is 34. If the reference has a base, the digits and the base must be the same; else the value counts."
+        " Letters are digits: `FF_{16}` is 255.",
     ),
     (
         "ratios",
-        r"`3:4` is `6:8`, `\frac34` and `0.75`, both ways; no whole number is a ratio. `10:30`, two digits of minutes, "
-        "is a time and not 1/3, unless the question asks for a ratio.",
+        r"`3:4`, `6:8`, `\frac34` and `0.75` are the same, both ways. A whole number is never a ratio. `10:30`, with "
+        "two digits of minutes, is a time and not 1/3, unless the question asks for a ratio.",
     ),
     ("letters", "Two or more capitals have an order: `HHT` is not `THH`. `abc` is a product."),
     (
         "names",
-        r"`x = 7` is 7, and so is `m + n = 7`; where both sides have a name, it is the same. A chain of equations is "
-        r"true: `6 \cdot 7 = 42` is 42, `41 = 42` is nothing. `x + 1 = 42` is an equation, not 42.",
+        "`x = 7` and `m + n = 7` are 7. If both sides have a name, the names must be equal. A chain of equations "
+        r"must be true: `6 \cdot 7 = 42` is 42, `41 = 42` is unreadable. `x + 1 = 42` is an equation, not 42.",
     ),
     (
         "lists",

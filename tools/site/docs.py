@@ -39,7 +39,7 @@ PROVENANCE = {
     "code": "read in the authors' or a framework's code",
     "second-hand": "told by others; the text of the paper could not be read",
     "reconstructed": "inferred here from what could be read",
-    "own": "a composition of ours; the paper is where its idea stands",
+    "own": "our own composition; the paper has its idea",
 }
 
 INDEX = """\
@@ -70,10 +70,45 @@ PAGE = """\
 
 # {title}
 
+{about}
+
+To use one: `method="NAME", method_options={{...}}` [in TRL](../trl.md), `--method NAME --set method.OPTION=VALUE`
+[in a recipe](../embedded.md), `tokenpo.method("NAME", OPTION=VALUE)` [in Python](../own_loop.md).
+
 {links}
 
 {sections}
 """
+
+ABOUT = {
+    "baselines": """\
+These methods change how rewards become advantages: the baseline, the scale, and which groups count. Start with
+`dapo`. On a [real model](../results.md#a-real-model) we could not tell GRPO from it.""",
+    "responses": """\
+These methods use one ratio for a whole response, or weigh whole responses. GSPO learned less than DAPO in [small
+models](../results.md#small-models); on a [real model](../results.md#a-real-model) we could not tell them apart.""",
+    "trust": """\
+These methods change how far the ratio of a token may move before its gradient stops. CISPO learned less than DAPO in
+[small models](../results.md#small-models); on a [real model](../results.md#a-real-model) we could not tell them
+apart.""",
+    "entropy": """\
+These methods treat tokens at which the policy is undecided differently: their weight, advantage or clip. In [small
+models](../results.md#small-models) TEPO, HAPO and GRPO-S learned less than DAPO on some tasks, and GTPO 0.02 more on
+one. On a [real model](../results.md#a-real-model) we could not tell any of the four from DAPO.""",
+    "probability": """\
+These methods weigh a token by its probability. TR-GRPO as its paper writes it learned less than DAPO in [most of our
+runs](../results.md). Its default, with the weight on the advantage, could not be told from DAPO on a real model.""",
+    "segments": """\
+These methods measure which tokens or parts of a response earned the reward, some with extra samples. In [exact
+worlds](../exact.md) VinePPO and SPO make more progress with a response and less with a sampled token than DAPO.""",
+    "critics": """\
+These methods estimate the value of each token. They need [a value head](../embedded.md#a-critic) or [verl's
+critic](../verl.md#a-critic).""",
+    "teachers": """\
+These methods learn from the probabilities of a teacher. With a better-trained teacher, `opd` and `gkd` learned faster
+than rewards alone [on the quickstart](../embedded.md#a-teacher). [Which distillation loss is
+right?](../distillation.md) compares their expected updates.""",
+}
 
 
 def page(kind: str) -> str:
@@ -83,6 +118,7 @@ def page(kind: str) -> str:
     return PAGE.format(
         generated=GENERATED.format(source="src/tokenpo/methods/"),
         title=title,
+        about=ABOUT[kind],
         links=textwrap.fill(" ".join(f"[`{name}`](#{name})" for name in names), WIDTH, break_on_hyphens=False),
         sections="\n\n".join(map(section, names)),
     )

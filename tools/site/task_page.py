@@ -87,9 +87,9 @@ import reasoning_gym
 
 with open("countdown.jsonl", "w") as file:
     for row in reasoning_gym.create_dataset("countdown", size=5000, seed=0):
-        asked = row["question"] + "\nGive the expression between <answer> and </answer>."
+        asked = row["question"] + "\\nGive the expression between <answer> and </answer>."
         known = row["metadata"]
-        file.write(json.dumps({{"prompt": asked, "answer": known["target"], "nums": known["numbers"]}}) + "\n")
+        file.write(json.dumps({{"prompt": asked, "answer": known["target"], "nums": known["numbers"]}}) + "\\n")
 ```
 
 Then `verifier = "countdown"`, which runs no text as code; the library's scorer does. For `chain_sum` take

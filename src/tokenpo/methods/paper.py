@@ -25,7 +25,7 @@ class Paper:
         title: short title.
         arxiv: identifier, or the address of a source that has none.
         provenance: "paper" read in its text, "code" read in the authors' or a framework's code, "second-hand" told by
-            others, "reconstructed" inferred by us because the body could not be read, "own" a composition of ours,
+            others, "reconstructed" inferred by us because the body could not be read, "own" our own composition,
             whose idea the title and the identifier name.
         note: what the provenance leaves open.
         code: what was read, of provenance "code": OWNER/REPOSITORY@COMMIT:FILE, or PACKAGE VERSION:FILE for a published

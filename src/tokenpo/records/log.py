@@ -51,7 +51,7 @@ def commit(package: Path) -> str | None:
 
 
 def describe(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str] = ()) -> None:
-    """Writes config.json, objective.txt and versions.json, of ours and `packages`; the config first: it marks a run."""
+    """Writes config.json, which marks a run and comes first, objective.txt and versions.json, also of `packages`."""
     write_whole(path / "config.json", json.dumps(config, indent=2, default=str) + "\n")
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")

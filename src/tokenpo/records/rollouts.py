@@ -24,7 +24,7 @@ from ..core.types import Policy, Rollouts
 from .response import FACTS, KNOWN, NOW, PER_RESPONSE, WHOLE, Response, parse, plain
 
 FOLDER = "rollouts"
-# Subdirectory with the record of a run: that of ours and verl's, and that of TRL's trainer.
+# Subdirectory with the record of a run: ours and verl's, and TRL's trainer's.
 PLACES = ("", "tokenpo")
 
 

@@ -115,7 +115,7 @@ class CutProcessor(LogitsProcessor):
 
 
 class Kept(Temperature):
-    """Top-p, top-k and min-p, applied by a logits processor of ours in place of transformers' own."""
+    """Top-p, top-k and min-p, applied by our logits processor in place of transformers' own."""
 
     @functools.cached_property
     def processor(self) -> CutProcessor:

@@ -57,7 +57,7 @@ def _used(key: str, words: str, **more: Any) -> Setting:
 _LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
 _DISTILLED = "distillation.distillation_loss"
 _BOUNDS, _METHOD = "bounds are options of the method", "+algorithm.tokenpo.method names the loss"
-_AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "no method of ours discounts"
+_AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "our methods don't discount"
 _FILTER, _RATE = "algorithm.filter_groups", f"{ACTOR}.optim"
 _ALONE = {
     "words": "constant, without warm-up, where an objective takes its optimiser steps one by one; else verl's own",

@@ -33,7 +33,7 @@ class Benchmark:
         reference: how to extract the reference from that column, a name of `EXTRACTORS`; "all" joins a list.
         prompt: template; {question} is the question, {NAME} any column except the reference's (countdown's is part of
             the question). Questions that are chat messages are not changed.
-        verifier: "math", "exact", "countdown", or a function of yours by its dotted path.
+        verifier: "math", "exact", "countdown", or your own function by its dotted path.
         extract: how to extract the answer from a completion, a name of `EXTRACTORS`; "" is the verifier's default.
     """
 

@@ -192,7 +192,7 @@ def files(
         test_path: .jsonl or .parquet with the test rows; without it a share of the train file's prompts is held out.
         holdout: that share, more than 0 and less than 1; 0.1 by default. Rows of one prompt stay together.
         verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
-            or a reward function of yours: "package.module:function", "file.py:function". A file finds
+            or your own reward function: "package.module:function", "file.py:function". A file finds
             modules of its own folder while it is loaded; for later imports, put that folder on PYTHONPATH.
         extract: how to find the answer in a completion (a name of `EXTRACTORS`); "" is the verifier's default.
         prompt_key: the column with the prompt, text or chat messages.
@@ -200,10 +200,10 @@ def files(
             reward_model.ground_truth.
         chat: make one user message of a prompt that is plain text.
         system: system message before a chat that has none; "" adds none, and the chat template may have its own.
-        correct_at: least reward that counts as correct, for a reward function of yours.
+        correct_at: least reward that counts as correct, for your own reward function.
         verifier_seconds: wall-clock limit per answer for the verifier "math".
         verifier_workers: its processes; 0 is one per core, four at most.
-        reward_seconds: wall-clock limit per call of a reward function of yours, which then runs in a process of its
+        reward_seconds: wall-clock limit per call of your own reward function, which then runs in a process of its
             own; 0 calls it in this one, without a limit.
         reward_errors: for a call that raises, hangs, dies or returns no finite number: "stop" ends the run, "zero"
             gives reward 0 and a note that is counted.

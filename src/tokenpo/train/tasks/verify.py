@@ -148,7 +148,7 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
     """
     made = VERIFIERS.get(name)
     if made is None and ":" not in name:
-        remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
+        remedy = f'{nearest(name, VERIFIERS)}, or give your own function as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
     accepted = (made or UserReward).accepts
     given = {option.name: getattr(options, option.name) for option in fields(options)}

@@ -23,7 +23,7 @@ def equal(references: list[str], text: str, marked: bool, question: str = "") ->
 
     Args:
         text: the answer alone if a box, tag or similar has `marked` it, else a text that contains it.
-        question: an expression that stands in it is no answer (note "question repeated").
+        question: an expression that it contains is not an answer (note "question repeated").
     """
     golds = [read(reference) for reference in references]
     answer = read(text) if marked else in_words(text, golds) or unmarked(text)
