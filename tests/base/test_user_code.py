@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.base.user_code import Loaded, module_file
+from tokenpo.base.user_code import Loaded
 
 
 @pytest.fixture(autouse=True)
@@ -40,26 +40,6 @@ def test_one_that_is_not_there_is(here: Path, path: str) -> None:
     loaded = Loaded(path, [str(here)])
     sys.modules.pop("lone", None)
     assert loaded.about.keys() == {"missing"}, loaded.about
-
-
-def test_the_file_of_a_module_is_found_without_executing_it(here: Path) -> None:
-    before = set(sys.modules)
-    bomb = "raise SystemExit('executed')\n"
-    for file in ("pack_a/__init__.py", "pack_a/inner.py", "space_b/inner.py", "single_c.py"):
-        Path(file).parent.mkdir(exist_ok=True)
-        Path(file).write_text(bomb)
-    files = {
-        "pack_a": here / "pack_a/__init__.py",
-        "pack_a.inner": here / "pack_a/inner.py",
-        "space_b.inner": here / "space_b/inner.py",
-        "single_c": here / "single_c.py",
-        "space_b": None,
-        "single_c.inner": None,
-        "none_d": None,
-        "sys": None,
-    }
-    assert {name: module_file(name, [str(here)]) for name in files} == files
-    assert set(sys.modules) == before and str(here) not in sys.path
 
 
 @pytest.mark.parametrize("folder", ["", "elsewhere/"])

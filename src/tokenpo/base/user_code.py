@@ -84,22 +84,6 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
     return lambda *job: {key: value for key, value in loaded(*job).items() if key != "error"}
 
 
-def module_file(name: str, search: Sequence[str] = ()) -> Path | None:
-    """The file of a module in `sys.path` or `search`, found without executing anything; None where it has none."""
-    found = None
-    names = name.split(".")
-    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
-    with _searched(search):
-        for end in range(1, len(names) + 1):
-            within = None if found is None else found.submodule_search_locations
-            if end > 1 and within is None:
-                return None
-            whole = ".".join(names[:end])
-            # Not importlib.util.find_spec, which imports the parent packages of a module.
-            found = next((spec for finder in finders if (spec := finder.find_spec(whole, within))), None)
-    return Path(found.origin) if found is not None and found.has_location and found.origin else None
-
-
 def place_of(error: BaseException) -> str:
     """Innermost traceback frame in the user's own code, as file:line."""
     frame = _frame_of(error)

@@ -14,7 +14,7 @@ from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.embedded import resume, train
 from tokenpo.train.run.step import View
-from tokenpo.train.run.trackers import Trackers, send_report, tracker_name
+from tokenpo.train.run.trackers import Trackers, send_report
 
 
 class FakeRun:
@@ -94,7 +94,7 @@ def record(directory: Path, steps: int) -> list[dict]:
 
 
 def expected(line: dict) -> dict[str, float]:
-    return {tracker_name(name): x for name, x in line.items() if name != "step" and x is not None}
+    return {name: x for name, x in line.items() if name != "step" and x is not None}
 
 
 def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_path, wandb, trackio):
@@ -116,7 +116,7 @@ def test_a_crashed_and_resumed_run_is_one_run_of_every_tracker(small, coin, tmp_
     assert [sorted(sent) for sent in wandb.lines() + trackio.lines()] == [[0, 1], [2, 3, 4], [0, 1, 2, 3], [4]]
     whole = {step: line for sent in wandb.lines() for step, line in sent.items()}
     assert whole == {line["step"]: expected(line) for line in metrics}
-    assert "train/completions/mean_length" in whole[1] and "eval/accuracy" in whole[0] and "tokenpo/kl" in whole[1]
+    assert "length" in whole[1] and "eval/accuracy" in whole[0] and "kl" in whole[1]
 
     first, second = (run.arguments for run in wandb.runs)
     assert first == {**second, "config": first["config"], "settings": first["settings"]}
@@ -132,7 +132,7 @@ def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
     trackers = Trackers(tmp_path, config("trackio", "wandb"), pytest.fail)
     trackers.send({"step": 5, "reward": float("inf"), "kl": float("nan"), "lr": 1e-3})
     trackers.close()
-    course = {line["step"]: expected(line) for line in [first, *rest]} | {5: {"train/learning_rate": 1e-3}}
+    course = {line["step"]: expected(line) for line in [first, *rest]} | {5: {"lr": 1e-3}}
     assert wandb.lines() == [course]
     assert trackio.lines()[0] | trackio.lines()[1] == course
     assert wandb.runs[0].closed

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ...base.files import expanded, fingerprint
-from ...base.user_code import module_file
 from ...core.objective import Objective
 from ...core.seeds import keyed_seed
 from .. import models as language
@@ -61,9 +60,10 @@ class Plan:
         files = {f"task.options.{name}": expanded(value) for name, value in paths.items()}
         code = {"task.options.verifier": str(options.get("verifier", "")), "method.name": self.config.method.name}
         for setting, name in code.items():
-            place = name.rpartition(":")[0]  # of "file.py:function" or "package.module:function"
-            file = expanded(place) if place.endswith(".py") else place and module_file(place, [str(Path.cwd())])
-            files |= {setting: file} if file else {}
+            place = name.rpartition(":")[
+                0
+            ]  # of "file.py:function"; the file of a module is not known before its import
+            files |= {setting: expanded(place)} if place.endswith(".py") else {}
         hashes = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
         for setting, place in (("model.path", self.model), ("teacher.path", self.teacher)):
             if place and is_local(place) and (directory := Path(place).expanduser()).is_dir():

@@ -18,37 +18,8 @@ from ...base.files import json_object, write_whole
 from ...base.jsonl import whole_lines, with_step
 from ..recipe.config import Config
 
-# Our metric -> the name under which TRL 1.16's GRPOTrainer logs the same number. TRL's callbacks add the prefix
-# "train/"; our other metrics get "tokenpo/", so that no chart mixes the two.
-TRL = {
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "equal_reward_groups": "frac_reward_zero_std",
-    "length": "completions/mean_length",
-    "length_min": "completions/min_length",
-    "length_max": "completions/max_length",
-    "truncated": "completions/clipped_ratio",
-    "entropy": "entropy",
-    "clip_fraction": "clip_ratio/region_mean",
-    "clip_low_fraction": "clip_ratio/low_mean",
-    "clip_high_fraction": "clip_ratio/high_mean",
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "lr": "learning_rate",
-}
 # One open run of one tracker: functions that send a step and its values by name, close the run, and add a file.
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object], Callable[..., object]]
-
-
-def tracker_name(metric: str) -> str:
-    """The name in a tracker of a metric of metrics.jsonl.
-
-    >>> tracker_name("length"), tracker_name("kl"), tracker_name("eval/accuracy")
-    ('train/completions/mean_length', 'tokenpo/kl', 'eval/accuracy')
-    """
-    if metric in TRL:
-        return f"train/{TRL[metric]}"
-    return metric if metric.startswith("eval/") else f"tokenpo/{metric}"
 
 
 def require_trackers(names: Sequence[str]) -> None:
@@ -125,7 +96,7 @@ class Trackers:
         """Sends a line of metrics.jsonl to every tracker that lacks its step; undefined values are left out."""
         step = int(metrics["step"])
         values = {
-            tracker_name(name): float(value)
+            name: float(value)
             for name, value in metrics.items()
             if name != "step" and value is not None and math.isfinite(value)
         }
