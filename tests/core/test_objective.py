@@ -203,13 +203,6 @@ def test_corrects_rollout_names_what_weighs_and_no_region() -> None:
     assert dataclasses.replace(PLAIN, surrogate=seen).corrects_rollout == ()
 
 
-def test_passes_share_everything_but_their_tokens() -> None:
-    assert PLAIN.split() == (PLAIN,)
-    chosen = OldProbability(0.5), OldProbability(0.5, below=False)
-    whole = dataclasses.replace(PLAIN, passes=chosen)
-    assert whole.split() == tuple(dataclasses.replace(PLAIN, only=part) for part in chosen)
-
-
 def test_padding_counts_in_no_pass() -> None:
     """Its probability, exp(0), is above every bound: it would be selected."""
     objective = dataclasses.replace(PLAIN, only=OldProbability(1e-9, below=False))
@@ -286,18 +279,6 @@ def test_an_engine_without_an_input_says_what_it_has_and_what_to_do() -> None:
         assert str(caught.value) == (
             f"hapo needs old_entropy, which here does not provide (it has entropy, turn): {remedy}"
         )
-
-
-def test_the_value_loss_of_a_single_token() -> None:
-    """R = 1, V = 0, v = 1/2: ½ (1/2 − 1)², over one token. Its terms hold no graph."""
-    one = torch.ones(1, 1, dtype=torch.float64)
-    rollouts = Rollouts(one.bool(), torch.ones(1), torch.tensor([0]), -one, value=0 * one)
-    objective = tokenpo.method("ppo", value_clip=math.inf)
-    value = (one / 2).requires_grad_()
-    loss = objective.value_loss(rollouts, objective.prepare(rollouts), value, Totals.of(rollouts))
-    assert float(loss.value.detach()) == 0.125
-    seen = {name: float(x) for name, x in loss.terms.items() if not x.requires_grad}
-    assert seen == {"value": 0.5, "target": 1.0, "coefficient": 1.0, "loss": 0.125}
 
 
 def test_a_credit_of_another_objective_is_refused() -> None:

@@ -199,21 +199,6 @@ def test_the_controller_of_aer_is_its_oracle(rule: str) -> None:
         assert numbers == pytest.approx({"coefficient": expected, "target": 0.8}, rel=1e-12)
 
 
-@pytest.mark.parametrize("entropy", [0.1, 0.2, 0.3])
-@pytest.mark.parametrize("alpha", [0.0, 0.002, 0.005])
-def test_the_controller_of_skywork_is_its_oracle(entropy: float, alpha: float) -> None:
-    """Below, at and above the target of 0.2 nats; from 0, from the middle and from the bound."""
-    objective = tokenpo.method("skywork_entropy", start=alpha)
-    (numbers,) = objective.after(objective.start(), _of_entropy(entropy)).values()
-    assert numbers == {"coefficient": pytest.approx(skywork_after(alpha, entropy), rel=1e-12)}
-
-
-def test_the_released_controller_begins_open_and_the_current_one_has_no_gate() -> None:
-    for controller, gate in (("released", {"open": 1.0}), ("current", {})):
-        objective = tokenpo.method("skywork_entropy", controller=controller, start=0.002)
-        assert list(objective.start().values()) == [{"coefficient": 0.002, **gate}]
-
-
 def test_the_released_controller() -> None:
     """Batches whose one token has -lp_old = 0.1, 0.3, 0.1: below, above, below the target of 0.2. The gate of each is
     set by the one before, the first's is open. The old entropies, all 9, are not even read."""
@@ -258,13 +243,6 @@ def test_the_fallback_begins_at_its_limit(rollouts) -> None:
     assert seen == pytest.approx([1, -1, root, -root], rel=1e-14)
     seen = _advantage(TokenGroupAdvantage(fallback=2.0, eps=0.0), facts)
     assert seen == pytest.approx([1, -1, 3**0.5, -third], rel=1e-14)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("reward", [0.1, 1 / 3, -0.7])
-def test_equal_rewards_give_exactly_zero(rollouts, reward: float, dtype: torch.dtype) -> None:
-    facts = rollouts([1, 2, 4, 7, 3, 5, 6], [reward] * 7, [2] * 7, dtype)
-    assert _advantage(TokenGroupAdvantage(), facts) == [0] * 7
 
 
 def _scored(scores: list[float]) -> tokenpo.Batch:

@@ -24,7 +24,7 @@ from oracle_support import (
     worked,
 )
 from oracles import token_credit as oracle
-from tokenpo.core.parts import Critic, Gae, RewardToGo, SoftOverlong
+from tokenpo.core.parts import Critic, RewardToGo, SoftOverlong
 from tokenpo.core.parts.credit import BehindToken, Continuations, EveryTokens, Improbable
 from tokenpo.methods.shared_tokens import fisher
 
@@ -490,32 +490,11 @@ def test_the_critic_is_fitted_to_the_shaped_reward() -> None:
     assert not step.batch.credit.signals[Critic()].any()
 
 
-def test_a_learner_reports_the_critic() -> None:
-    """G = 1 and 0 by token; V = 0.5 and 0.5 explains nothing, V = 1 and 0 everything; the loss is ½ (0.5)²."""
-    sample = by_hand([[1], [1]], [1, 0], value=[[0.5], [0.5]])
-    for value, explained, missed in (([[0.5], [0.5]], 0.0, 0.125), ([[1.0], [0.0]], 1.0, 0.0)):
-        field = tensors(sample.but(value=np.array(value)))
-        rollouts = tokenpo.Rollouts(**{k: field[k] for k in ("mask", "reward", "group", "old_logprob", "value")})
-        learner = tokenpo.Learner(tokenpo.method("ppo"), length=1)
-        for update in learner.begin(rollouts).updates():
-            update.evaluate(tokenpo.Policy(rollouts.old_logprob))
-            update.value_loss(rollouts.need("value"))
-            learner.check(update)
-        assert learner.metrics()["explained_variance"] == pytest.approx(explained)
-        assert learner.metrics()["value_loss"] == pytest.approx(missed)
-
-
 def test_an_objective_without_a_critic_has_no_value_loss() -> None:
     objective = tokenpo.method("grpo")
     step = assemble(objective, tensors(ragged(0)))
     with pytest.raises(tokenpo.TokenPOError, match="grpo has no critic to train"):
         objective.value_loss(step.batch.rollouts, step.batch.credit, step.logprob, step.totals)
-
-
-def test_credit_without_a_critic_reads_a_value_that_somebody_else_learns() -> None:
-    objective = tokenpo.Objective(Gae(), tokenpo.method("ppo").surrogate, tokenpo.method("ppo").aggregate)
-    assert objective.needs == {"value"} and "critic" not in str(objective)
-    close(run(objective, ragged(0)), outcome("ppo", ragged(0)))
 
 
 def test_fishers_test_is_scipys() -> None:
