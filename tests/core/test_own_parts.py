@@ -97,14 +97,10 @@ def test_a_part_that_asks_for_no_field_is_told_the_nearest() -> None:
     ("slot", "tensor", "result", "name"),
     [
         ("shaping", lambda x: x.reward, lambda x: 0 * x.reward, "reward"),
-        ("credit", lambda x, bonus: bonus, lambda x, bonus: 0 * x.old_logprob, "an argument"),
         ("signal", lambda x: x.old_logprob, lambda x: 1 + 0 * x.old_logprob, "old_logprob"),
-        ("signal of a step", lambda x, *_: x.policy.logprob, lambda x, *_: 1 + 0 * x.policy.logprob, "logprob"),
         ("surrogate", lambda x: x.credit.advantage, lambda x: GRPO.surrogate(x), "the advantage"),
         ("weight", lambda x, trust: trust.ratio, lambda x, trust: 0 * trust.ratio, "ratio"),
-        ("penalty", lambda x, trust: x.rollouts.old_logprob, lambda x, trust: 0 * trust.ratio, "old_logprob"),
         ("aggregate", lambda mask, totals: mask, lambda mask, totals: 0.0, "an argument"),
-        ("selection", lambda x: x.rollouts.reward, lambda x: x.mask, "reward"),
     ],
 )
 def test_a_part_that_writes_into_its_arguments_is_caught_by_the_laws(

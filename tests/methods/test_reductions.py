@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import tokenpo
 from oracle_support import Sample, close, outcome, ragged
 
 RAGGED = ragged(0)
@@ -154,24 +153,3 @@ def test_it_moves_like_the_other(name: str, options: dict, other: str, its: dict
     ours, theirs = outcome(name, sample, **options), outcome(other, sample, **its)
     np.testing.assert_allclose(ours.gradient, theirs.gradient, rtol=1e-12, atol=1e-17)
     assert ours.gradient.any()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "needs"),
-    [
-        ("arm", {"alpha": 0.0}, set()),
-        ("hapo", {}, {"old_entropy"}),
-        ("hapo", {"entropy": "current"}, {"entropy", "old_entropy"}),
-        ("hapo", {"entropy": "current", "tau": 0.0}, {"entropy"}),
-        ("hapo", {"alpha": 0.0, "beta": 0.0, "tau": 0.0}, set()),
-        ("nthr", {"kl": 0.0}, {"influence"}),
-        ("tepo", {}, {"old_entropy", "entropy"}),
-        ("tepo", {"decreasing": "analytic"}, {"entropy", "entropy_drift"}),
-        ("tepo", {"decreasing": "reference"}, {"ref_logprob"}),
-        ("tepo", {"kl_target": "reference"}, {"old_entropy", "entropy", "ref_logprob"}),
-        ("thr", {"p": 0.0, "mask": False}, set()),
-        ("tw_grpo", {"alpha": 1.0}, set()),
-    ],
-)
-def test_needs_follow_the_options(name: str, options: dict, needs: set[str]) -> None:
-    assert tokenpo.method(name, **options).needs == needs

@@ -9,18 +9,7 @@ import pytest
 import tokenpo
 from oracle_support import assemble, by_hand, close, moves, outcome, ragged, run, tensors, worked
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.parts import (
-    K1,
-    K3,
-    GroupAdvantage,
-    ReferenceKl,
-    StraightThrough,
-    TeacherCredit,
-    TeacherDivergence,
-    TeacherKl,
-    TokenMean,
-    Unclipped,
-)
+from tokenpo.core.parts import K1, K3, ReferenceKl, StraightThrough, TeacherCredit, TeacherKl, TokenMean, Unclipped
 
 LN2 = math.log(2)
 
@@ -93,19 +82,6 @@ def test_a_teacher_that_agrees_changes_nothing(name: str, form: str) -> None:
 )
 def test_a_method_with_a_teacher_obeys_the_laws(form: str, name: str) -> None:
     tokenpo.check_method(tokenpo.with_teacher(tokenpo.method(name), 0.5, form=form))
-
-
-def test_with_teacher_is_the_part() -> None:
-    objective = tokenpo.method("dr_grpo")
-    assert tokenpo.with_teacher(objective, 0.5, gamma=0.9).credit == TeacherCredit(objective.credit, 0.5, 0.9)
-    assert tokenpo.with_teacher(objective, 0.5, form="penalty").penalties == (TeacherKl(0.5),)
-    whole = tokenpo.with_teacher(objective, 0.5, form="divergence", beta=0.0)
-    assert whole.penalties == (TeacherDivergence(0.5, 0.0),) and whole.teacher_beta == 0.0
-    assert tokenpo.with_teacher(objective, 0.5, form="divergence").teacher_beta == 0.5
-    assert objective.teacher_beta is None
-    none = tokenpo.Objective(TeacherCredit(GroupAdvantage(), coef=0.0), Unclipped(), TokenMean())
-    bare = tokenpo.Objective(GroupAdvantage(), Unclipped(), TokenMean())
-    close(run(none, ragged(0)), run(bare, ragged(0)))
 
 
 def test_teacher_kl_by_hand() -> None:
