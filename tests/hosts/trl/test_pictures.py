@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from datasets import Dataset
 from PIL import Image
@@ -18,7 +19,9 @@ from transformers import (
 )
 
 from run_views import lines
+from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl import TokenPOTrainer
+from tokenpo.hosts.trl.rollout_batch import carried, pictures, require_one_layout, stacked, together
 from tokenpo.train.models.directory import ASSETS
 from trl_support.small import config, even
 
@@ -58,18 +61,53 @@ def llava() -> tuple[Any, Any]:
     return LlavaForConditionalGeneration(config), processor
 
 
-def test_a_model_that_sees_pictures_trains(tmp_path: Path) -> None:
-    """Two rollout batches of two updates that change nothing: old and new policy see the same picture in every row."""
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_that_sees_pictures_trains(dynamic: bool, tmp_path: Path) -> None:
+    """Two rollout batches of two updates that change nothing: old and new policy see the same picture in every row.
+
+    The first two groups of the first draw have equal rewards, so that dynamic sampling takes others.
+    """
+    draws: list[int] = []
+
+    def reward(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+        draws.append(len(completion_ids))
+        rewards = even(completion_ids)
+        return rewards if len(draws) > 1 else [0.0] * 8 + rewards[8:]
+
     model, processor = llava()
     data = [
         {"prompt": [{"role": "user", "content": "Which?"}], "image": Image.new("RGB", (28, 28), (30 * i, 0, 0))}
         for i in range(8)
     ]
     plan = {"steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 8}
-    settings = config(tmp_path, learning_rate=0.0, **plan)
-    TokenPOTrainer(model, even, settings, train_dataset=Dataset.from_list(data), processing_class=processor).train()
+    settings = config(tmp_path, learning_rate=0.0, dynamic_sampling=dynamic, **plan)
+    TokenPOTrainer(model, reward, settings, train_dataset=Dataset.from_list(data), processing_class=processor).train()
     found = lines(tmp_path / "tokenpo", "trace.jsonl")
     assert {record["step"] for record in found} == {1, 2}
     assert all("<image 28x28 RGB " in json.dumps(record["prompt"]) for record in found)
     ratios = torch.tensor([ratio for record in found for ratio in record["terms"]["ratio"]])
     torch.testing.assert_close(ratios, torch.ones_like(ratios), rtol=0, atol=1e-3)
+    assert (len(draws) > 2) == dynamic
+
+
+def test_pictures_of_rows_in_another_order() -> None:
+    """Two patches in one picture, no picture, and one and four patches in two."""
+    grid = torch.tensor([[1, 1, 2], [1, 1, 1], [1, 2, 2]])
+    output = {"completion_ids": torch.zeros(3, 2), "pixel_values": torch.arange(7.0)[:, None]}
+    rows = pictures(output | {"image_grid_thw": grid, "num_images": [1, 0, 2]})
+    seen = together([rows[2], rows[0], rows[1]], torch.device("cpu"))
+    assert seen["pixel_values"][:, 0].tolist() == [2, 3, 4, 5, 6, 0, 1]
+    assert seen["image_grid_thw"].tolist() == grid[[1, 2, 0]].tolist() and seen["num_images"] == [2, 1, 0]
+    with pytest.raises(Unsupported, match="leave it False for this model"):
+        require_one_layout([rows[0], {}])
+
+
+def test_types_of_tokens_are_padded_as_their_tokens() -> None:
+    """A prompt of two tokens, a response of one; in the other draw three and two."""
+    short, long = (
+        carried({"prompt_ids": torch.ones(1, n), "completion_ids": torch.ones(1, n - 1), "token_type_ids": types})
+        for n, types in ((2, torch.tensor([[1, 2, 3]])), (3, torch.tensor([[4, 5, 6, 7, 8]])))
+    )
+    whole = stacked([short, long])
+    assert whole["out_prompt_token_type_ids"].tolist() == [[0, 1, 2], [4, 5, 6]]
+    assert whole["out_completion_token_type_ids"].tolist() == [[3, 0], [7, 8]]

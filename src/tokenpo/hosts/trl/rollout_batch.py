@@ -21,6 +21,10 @@ from .forward import KEPT, Forward
 
 # Prefix of TRL's output among the rows of a draw.
 OUT = "out_"
+# TRL's output about pictures: what each row has in a number of its own; and numbers of prompt and response tokens.
+SEEN = """pixel_values pixel_attention_mask image_grid_thw image_position_ids image_sizes spatial_shapes num_images
+    num_tiles""".split()
+TYPES = ("token_type_ids", "mm_token_type_ids")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class RolloutBatch:
     size: int  # rows per group
     kept: int  # number of groups to train on; they come first, and later rows have an empty mask
     rank: int  # of this process
+    pictures: Sequence[Mapping[str, Any]] = ()  # of this rank's rows, with dynamic sampling alone
 
     @property
     def mine(self) -> slice:
@@ -214,11 +219,41 @@ class Refill:
 
 
 def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
-    """TRL's output as rows for `stacked`; raises Unsupported for images, whose rows have no common layout."""
-    odd = [name for name, x in output.items() if not isinstance(x, Tensor) or name.startswith(("pixel", "image"))]
-    if odd:
-        raise Unsupported(f"dynamic_sampling is for text only, and TRL drew {odd[0]}: leave it False for this model")
-    return {f"{OUT}{name}": x for name, x in output.items() if x.dim() > 0}
+    """TRL's output as rows for `stacked`, without its `pictures`."""
+    rows = {name: x for name, x in output.items() if name not in (*SEEN, *TYPES) and x.dim() > 0}
+    width = output["prompt_ids"].shape[1]
+    for name in TYPES:
+        if name in output:  # prompts and responses are padded on different sides
+            rows[f"prompt_{name}"], rows[f"completion_{name}"] = output[name].split(
+                [width, output[name].shape[1] - width], 1
+            )
+    return {f"{OUT}{name}": x for name, x in rows.items()}
+
+
+def pictures(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What each row of TRL's output sees, on the CPU: some models have as many rows of pixels as pictures or tiles."""
+    from trl.trainer.utils import split_pixel_values_by_grid  # pyright: ignore
+
+    split = split_pixel_values_by_grid({name: output[name] for name in SEEN if name in output})
+    rows = range(len(output["completion_ids"]))
+    each = [{name: x[i] if isinstance(x, list) else x[i : i + 1] for name, x in split.items()} for i in rows]
+    return [{name: x.cpu() if isinstance(x, Tensor) else x for name, x in row.items()} for row in each]
+
+
+def together(rows: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, Any]:
+    """The `pictures` of these rows in TRL's layout."""
+    joined = {name: [row[name] for row in rows] for name in rows[0]}
+    return {k: torch.cat(x).to(device) if isinstance(x[0], Tensor) else x for k, x in joined.items()}
+
+
+def require_one_layout(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises Unsupported if the `pictures` of several draws cannot be put together."""
+    layouts = {tuple((k, x.shape[1:] if isinstance(x, Tensor) else None) for k, x in row.items()) for row in rows}
+    if len(layouts) > 1:
+        raise Unsupported(
+            "dynamic_sampling joins rows of several draws, and their pictures differ in layout: give every prompt as "
+            "many pictures of one size, or leave it False for this model"
+        )
 
 
 def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -236,6 +271,8 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: int) -> RolloutBatch:
     """The first `wanted` groups whose rewards differ; other groups, with an empty mask, fill the remaining places."""
+    seen = [row for draw in draws for row in gather_object(list(draw.pictures))]
+    require_one_layout(seen)
     drawn = stacked([draw.rows for draw in draws])
     kept = mixed(drawn, size)[:wanted]
     others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]
@@ -246,5 +283,10 @@ def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: 
     prompts = [prompt for draw in draws for prompt in gather_object(list(draw.prompts))]
     rank, mine = accelerator.process_index, draws[0].mine
     output: dict[str, Any] = {name.removeprefix(OUT): x[mine] for name, x in rows.items() if name.startswith(OUT)}
+    for name in TYPES:
+        if f"prompt_{name}" in output:
+            output[name] = torch.cat([output.pop(f"prompt_{name}"), output.pop(f"completion_{name}")], 1)
+    here = places[mine].tolist()
+    output |= together([seen[i] for i in here], rows["mask"].device)
     output["num_items_in_batch"] = rows["mask"].sum()
-    return RolloutBatch(output, [prompts[i] for i in places[mine].tolist()], rows, drawn, size, len(kept), rank)
+    return RolloutBatch(output, [prompts[i] for i in here], rows, drawn, size, len(kept), rank)

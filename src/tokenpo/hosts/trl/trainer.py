@@ -31,7 +31,7 @@ from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .forward import ROW, Forward, by_policy, in_head, measured, place, replaced, require_finite
 from .objective import chosen, with_reference
 from .records import TokenPOCallback
-from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks
+from .rollout_batch import Refill, RolloutBatch, carried, local_rows, over_ranks, pictures
 from .settings import touched
 from .teacher import Teacher
 from .temperature import of_draw, with_vllm
@@ -167,10 +167,11 @@ class TokenPOTrainer(trl.GRPOTrainer):
         if self.model.training and self.current is None and not self.state.global_step:
             for note in apart(self, local):
                 logger.warning(note)
+        seen: list[dict[str, Any]] = []
         if self.args.dynamic_sampling and self.model.training:
-            local |= carried(output)
+            seen, local = pictures(output), local | carried(output)
         rows = over_ranks(self, local, rewards, prompts, size)
-        return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank)
+        return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank, seen)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
         """The learner's step; evaluations leave its memory alone."""
