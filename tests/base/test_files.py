@@ -51,22 +51,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc, which is Linux's")
 
 
-@linux
-def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
-    write_whole(tmp_path / "config.json", "{}")
-    assert calls == ["sync .writing-config.json", "name config.json"]
-
-
-@linux
-def test_a_log_gives_its_size_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
-    lines = Lines(tmp_path / "metrics.jsonl")
-    lines.write({"step": 1})
-    assert calls == []
-    assert lines.sync() == len(b'{"step": 1}\n')
-    assert calls == ["sync metrics.jsonl"]
-    lines.close()
-
-
 def _filled(path: Path, text: str) -> None:
     with whole_directory(path) as work:
         (work / "parts").mkdir()

@@ -253,12 +253,6 @@ KEPT = [
 ]
 
 
-def test_kept_ids_are_padded_with_minus_one(tmp_path):
-    kept = read(write(tmp_path / "r.jsonl", KEPT)).rollouts.kept_ids
-    assert kept is not None
-    assert kept.tolist() == [[[9, 7], [-1, -1]], [[9, 7], [-1, -1]], [[9, 7], [-1, -1]], [[9, 7], [-1, -1]]]
-
-
 @pytest.mark.parametrize("lines", [FOUR, lines_of(ragged(1)), [line | PARTLY for line in FOUR], KEPT])
 def test_tensors_survive_as_lines(tmp_path, lines):
     """Every input of a batch, its texts and the numbers of a later policy, written from tensors and read again."""

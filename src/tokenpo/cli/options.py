@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
-from ..train.recipe import EMBEDDED, ENGINES, TINKER
+from ..train.recipe import EMBEDDED, TINKER
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
@@ -31,11 +31,6 @@ class Command(argparse.ArgumentParser):
 
     def flag(self, name: str, help: str) -> None:
         self.add_argument(name, action="store_true", help=help)
-
-    def settings(self, engine: str, change: str) -> None:
-        """Adds --engine and --set, with their meanings."""
-        self.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"{engine}; default: {EMBEDDED}")
-        self.take("--set", "SECTION.KEY=VALUE", f"{change}; may be repeated", action="append", default=[])
 
 
 def add_command(commands: Any, run: Callable, help: str, examples: str = "", name: str = "") -> Command:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..train.recipe import EMBEDDED, TINKER, again
+from ..train.recipe import EMBEDDED, ENGINES, TINKER, again
 from .models import make_repository, upload
 from .options import METHOD, RECIPE, add_command, need, need_engine
 from .streams import print_list
@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
     parser.take("--method", "NAME", f"another method, with its own defaults: {METHOD}")
     parser.take("--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
     parser.take("--resume", "RUN", "continue the run in this directory")
-    parser.settings("engine that trains", "change a setting")
+    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"engine that trains; default: {EMBEDDED}")
+    parser.take("--set", "SECTION.KEY=VALUE", "change a setting; may be repeated", action="append", default=[])
     parser.flag("--accept-changes", "resume with other settings; they are noted in changes.jsonl")
     parser.flag("--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
     parser.flag("--no-report", "write no report.html at the end")

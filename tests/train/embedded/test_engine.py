@@ -135,8 +135,3 @@ def test_training_raises_the_reward(small, coin, tmp_path, monkeypatch):
     train(small(tmp_path / "run", method={"name": "hapo"}, evaluate={"problems": 0}, **sections), View())
     first, *_, last = lines(tmp_path / "run")
     assert first["reward"] < 0.65 and last["reward"] > 0.85
-
-
-def test_the_learning_rate_follows_the_updates_of_all_steps(small, coin, tmp_path):
-    train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), View())
-    assert [line["lr"] for line in lines(tmp_path / "run")] == pytest.approx([0.2, 0.4, 0.6, 0.6])

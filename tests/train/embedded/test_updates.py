@@ -216,15 +216,6 @@ def test_a_token_outside_the_last_pass_has_no_effective_coefficient(make):
     assert all(e == 0 for c, e in pairs if c == 0) and any(e != 0 for c, e in pairs if c > 0)
 
 
-def test_tracing_changes_nothing(make):
-    after = []
-    for most in (0, 8):
-        trainer, *data = make("tr_grpo", "float32")
-        improve(trainer, *data, Tracer(most))
-        after.append(torch.cat([x.detach().flatten() for x in trainer.parameters]))
-    assert torch.equal(*after)
-
-
 @pytest.mark.parametrize("method", ["grpo", "gspo", "clip_cov", "tepo"])
 def test_a_model_whose_head_is_not_plain_learns_the_same_from_its_logits(make, method):
     trainer, *data = make(method, "float64")

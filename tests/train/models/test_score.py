@@ -6,7 +6,6 @@ import torch
 from small_models import CONFIGS
 from tokenpo.train.models import Sampling, load, sample, score
 from tokenpo.train.models.half import halved
-from tokenpo.train.models.packed import can_pack
 from tokenpo.train.models.score import has_plain_head
 
 
@@ -93,17 +92,6 @@ def test_ids_beyond_a_response_are_never_read_and_masked_ones_inside_are_context
     torch.testing.assert_close(got, whole * holes, rtol=1e-5, atol=1e-5)
 
 
-def test_empty_responses_and_single_tokens(lm, prompts):
-    ids, mask = torch.full((3, 4), 5), torch.zeros(3, 4, dtype=torch.bool)
-    mask[1, 0] = True
-    got = score(lm, prompts, torch.tensor([0, 1, 2]), ids, mask).logprob
-    with torch.no_grad():
-        logits = lm.model(torch.tensor([prompts[1]])).logits[0, -1]
-    assert (got != 0).nonzero().tolist() == [[1, 0]]
-    torch.testing.assert_close(got[1, 0], torch.log_softmax(logits, -1)[5])
-    assert not score(lm, prompts, torch.tensor([0, 1, 2]), ids, torch.zeros_like(mask)).logprob.any()
-
-
 def test_no_grad_and_gradient_checkpointing(lm, prompts, rollouts):
     samples = rollouts(lm)
     with torch.no_grad():
@@ -141,11 +129,3 @@ def test_a_bf16_copy_keeps_ties_and_buffers_and_leaves_other_models_alone(make_m
     assert halved(double) is double
     monkeypatch.setattr("tokenpo.train.models.half.has_bf16", lambda device: False)
     assert halved(lm) is lm
-
-
-def test_rounding_in_half_precision_does_not_forbid_packing(make_model):
-    """With sharp attention a rounded key changes the logits by more than any mistake that the probe looks for."""
-    lm = load(make_model(), dtype="bfloat16")
-    for layer in lm.model.model.layers:
-        layer.self_attn.q_norm.weight.data *= 30
-    assert can_pack(lm)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, nearest
+from ...base.errors import UnknownName, nearest
 from ...base.files import expanded
 from .config import Config, fields_of
 
@@ -19,16 +19,14 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """The path of a recipe, given by path or by its name in the package; raises TokenPOError if there is none."""
+    """The path of a recipe, given by path or by its name in the package; raises UnknownName if there is none."""
     path = expanded(name)
     if path.is_file():
         return path
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
-    if path.suffix in (".toml", ".json") or path.parent != Path():
-        raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
-    raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
+    raise UnknownName(f"recipe {name} is not a file, and none of the package is called so: {nearest(name, shipped)}")
 
 
 def to_toml(config: Config) -> str:

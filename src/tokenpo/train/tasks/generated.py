@@ -212,11 +212,6 @@ class DialCalculator(DialSum):
 
     calls = "="
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not math.isfinite(self.call_reward):
-            raise TokenPOError(f"dial_calculator: call_reward={self.call_reward!r} must be a finite number")
-
     def reply(self, problem: Problem, completion: str) -> str | None:
         """The value of the expression between the last `;` and the `=` that ends the completion."""
         expression, digits = completion.removesuffix(self.calls).rpartition(";")[2], DIGITS[: self.modulus]
