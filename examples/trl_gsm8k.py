@@ -64,7 +64,7 @@ def main():
     parser.add_argument("--model")
     parser.add_argument("--data")
     parser.add_argument("--test")
-    parser.add_argument("--method", default="tepo")
+    parser.add_argument("--method", default="dapo")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     from peft import LoraConfig
@@ -79,7 +79,7 @@ def main():
         train, test = (prepared(files[name]) for name in ("train", "test"))
         where = {"bf16": True, "num_train_epochs": 1, "eval_steps": 50, "save_steps": 100}
         size = {"num_generations": 8, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4,
-                "max_completion_length": 512, "logging_steps": 5}  # fmt: skip
+                "steps_per_generation": 8, "max_completion_length": 512, "logging_steps": 5}  # fmt: skip
     args = TokenPOConfig(
         f"{folder}/run" if options.small else f"runs/trl-{options.method}",
         method=options.method, learning_rate=1e-5, lr_scheduler_type="constant", report_to="none",
@@ -96,6 +96,7 @@ def main():
     )
     print(trainer.policy_objective)
     trainer.train()
+    trainer.save_model()
     print("updates:", trainer.state.global_step)
     print("test reward is a number:", trainer.evaluate()["eval_reward"] >= 0)
 

@@ -71,7 +71,7 @@ TRANSLATED = (
     Translated(
         {"use_adaptive_entropy": True, "entropy_target": 0.3, "entropy_coef_delta": 1e-3, "entropy_coef_max": 0.05},
         "skywork_entropy", {"target": 0.3, "delta": 1e-3, "largest": 0.05},
-        "TRL's gate reads the entropy of the update before, ours the old policy's over the rollout batch",
+        "TRL's gate reads the entropy of the previous update, ours that of the old policy over the rollout batch",
     ),
 )  # fmt: skip
 
