@@ -67,14 +67,10 @@ def test_what_is_no_object_is_left_out_and_named(tmp_path):
     ("change", "message"),
     [
         ({"correct": None}, "line 2: 'correct' is None: give true or false"),
-        ({"correct": "yes"}, "line 2: 'correct' is 'yes'"),
-        ({"correct": 0.5}, "line 2: 'correct' is 0.5"),
         ({"correct": float("nan")}, "line 2: 'correct' is nan"),
         ({"answer": ["2"]}, "line 2: 'answer' is a list"),
         ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
         ({"reward": float("nan")}, "line 2: 'reward' is nan: give a finite number, or null"),
-        ({"reward": -(10**400)}, "line 2: 'reward' is -1000"),
-        ({"tokens": float("inf")}, "line 2: 'tokens' is inf"),
         ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
         ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
     ],
@@ -89,7 +85,6 @@ def test_a_wrong_kind_is_named_by_its_line(change, message, tmp_path):
     [
         ('{"prompt": "?", "corect": true}\n', r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
         ('{"promt": "?", "correct": true}\n', r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
-        ("{}\n", r"line 1: no column 'correct' \(columns: none"),
         ("", r"holds no samples \(the file is empty"),
         ('{"a', r"holds no samples .*line 1: not valid JSON"),
     ],

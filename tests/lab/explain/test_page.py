@@ -60,21 +60,6 @@ def test_tokens_of_older_policies_are_noted_and_drawn(result):
     assert not [note for note in result().notes if "older" in note]
 
 
-def test_totals_are_on_the_page_and_what_does_not_vary_once(result):
-    tree = read_html(render(result()))
-    shares, cosines = tree.one("table", "shares"), tree.one("table", "cosines")
-    rows = {row.one("th").text: [td.text for td in row.all("td")] for row in shares.one("tbody").all("tr")}
-    assert list(rows) == ["(all tokens)", "grpo", "dapo", "hapo"]
-    assert rows["grpo"] == ["0.354", *["50 %"] * 6, "0 %"]
-    assert rows["(all tokens)"][:5] == ["–", "83.3 %", "16.7 %", "33.3 %", "66.7 %"]
-    table = [[td.text for td in row.all("td")] for row in cosines.one("tbody").all("tr")]
-    assert table[0][:2] == ["1.000", "0.943"] and table[1][:2] == ["0.943", "1.000"]
-    alone = read_html(render(result(methods="grpo")))
-    assert not alone.all("table", "cosines")
-    assert "weight 1 · ratio 1 · clip state no" in alone.one("p", "fixed").text
-    assert [label.text for label in alone.all("fieldset")[0].all("label")] == ["push", "advantage", "entropy"]
-
-
 def test_which_responses_are_drawn(result):
     """The best and the worst of a group, groups with unlike rewards first; never one without tokens."""
     rewards = [(0, 1), (0, 1), (1, 0), (1, 1), (1, 2), (2, 5)]
