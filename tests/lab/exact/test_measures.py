@@ -1,6 +1,6 @@
 """The core methods in small worlds, through the learner: what is known of them shows, and what is not there does not.
 
-Expected updates against closed forms.
+Expected updates against closed forms; rollouts of a world against plain sums over one group.
 """
 
 import json
@@ -14,8 +14,9 @@ import tokenpo
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Policy, Totals
 from tokenpo.lab.exact import measures
-from tokenpo.lab.exact.measures import MEASURES, Walk, direction, directions, measure, truth, walk
+from tokenpo.lab.exact.measures import MEASURES, Walk, direction, directions, lacking, measure, truth, view, walk
 from tokenpo.lab.exact.worlds import WORLDS, State, World
+from tokenpo.methods import METHODS, method
 
 # Means of tokens and of responses, a ratio of the response, statistics of the step, a gradient through the entropy.
 CORE = ("dapo", "grpo", "gspo", "clip_cov", "tepo")
@@ -174,3 +175,39 @@ def test_numbers(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.startswith("still beside DAPO, in 2 worlds: cosine above in 0 and below in 0")
     assert "free_length" in out and "numbers: all.json" in out
+
+
+WORLD = WORLDS["lucky_guess"]()
+LOGP = WORLD.initial.log_softmax(-1)
+SECOND = slice(8, 16)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """The second of four groups: what is read of a group is not to hang on its number."""
+    walked = walk(WORLD, WORLD.initial, 4, 8, torch.Generator().manual_seed(5)).rows(SECOND)
+    assert 0 < float(walked.reward.mean()) < 1 and not bool(walked.mask.all())
+    return walked
+
+
+def test_the_policy_is_seen_as_it_is(batch):
+    """Entropy H and its drift Σ_v p² (log p + H), token by token."""
+    result = view(WORLD.initial, batch, frozenset({"entropy", "entropy_drift"}))
+    p = LOGP.exp()
+    for i, t in batch.mask.nonzero().tolist():
+        state, token = int(batch.states[i, t]), int(batch.tokens[i, t])
+        entropy = float(-(p[state] * LOGP[state]).sum())
+        assert float(result.logprob[i, t]) == pytest.approx(float(LOGP[state, token]), rel=1e-14)
+        assert float(result.need("entropy")[i, t]) == pytest.approx(entropy, rel=1e-12)
+        drift = float((p[state] ** 2 * (LOGP[state] + entropy)).sum())
+        assert float(result.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
+
+
+REFUSED = {*"vineppo spo ospo igrpo remax thr nthr tw_grpo arm opd gkd iw_opd rlsd sdar sdpo rto decoupled".split()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs_or_is_refused(name, batch):
+    assert bool(lacking(method(name))) == (name in REFUSED)
+    if name not in REFUSED:
+        assert bool(direction(method(name), WORLD, batch, WORLD.initial).isfinite().all())
