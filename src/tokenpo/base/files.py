@@ -26,11 +26,8 @@ LARGEST = 2**26  # bytes of a JSON file; the largest tokenizers in use have half
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with a leading ~ replaced by the home directory; raises TokenPOError for an unknown user."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise TokenPOError(f"{path} begins with the home of an unknown user: write the path in full") from error
+    """The path with a leading ~ replaced by the home directory."""
+    return Path(path).expanduser()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .options import add_command, need, need_engine, path
+from ..base.files import expanded
+from .options import add_command, need, need_engine
 from .streams import progress
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def add(commands: Any) -> None:
     take("--device", "NAME", "cpu, cuda, ...; default: cuda where there is one", group=group)
 
     parser = add_command(commands, audit, "rewarded responses that look wrong, from any host", AUDITS)
-    parser.take("responses", "RESPONSES", "a run directory, or a .jsonl or .parquet file", type=path)
+    parser.take("responses", "RESPONSES", "a run directory, or a .jsonl or .parquet file", type=expanded)
     parser.take("--show", "N", "responses shown of each finding; default: 3", default=3)
     least = "least reward that counts as rewarded, where a line has no `correct`; default: 1"
     parser.take("--rewarded-at", "X", least, type=float, default=1.0)
@@ -97,7 +98,6 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> Config | None:
     """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
-    from ..base.files import expanded
     from ..train.models.directory import is_local, is_run, refuse_adapter, require_there
     from ..train.recipe.config import load_config
 
@@ -239,7 +239,6 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
 
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The benchmark by name or file as a task, and its description."""
-    from ..base.files import expanded
     from ..lab.evaluate.benchmarks import benchmark, load
 
     changes = {name: getattr(options, name) for name in CHANGES}

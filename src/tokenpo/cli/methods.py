@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError, choose
-from ..base.files import make_directory
-from .options import METHODS, ONE_METHOD, add_command, need, objectives, path
+from ..base.files import expanded, make_directory
+from .options import METHODS, ONE_METHOD, add_command, need, objectives
 from .streams import print_list, progress
 
 EXAMPLES = """examples:
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     parser.take("--json", "FILE", "the numbers: value and standard error by method, world and measure")
     about = "what each method would do to every token of recorded rollouts, without training"
     parser = add_command(commands, explain, about, ON_ROLLOUTS)
-    parser.take("rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=path)
+    parser.take("rollouts", "ROLLOUTS", "a .jsonl file, or a run directory", type=expanded)
     parser.take("--methods", "LIST", METHODS, required=True)
     parser.take("--step", "N", "training step, where there are several; default: the last")
     parser.flag("--first-update", "explain the update at ratio 1, even where the file has log-probs of a later policy")

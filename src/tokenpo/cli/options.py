@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
@@ -26,7 +25,7 @@ class Command(argparse.ArgumentParser):
 
     def take(self, name: str, metavar: str, help: str, *, group: Any = None, **more: Any) -> None:
         """Adds an argument with a value; metavar N means a whole number, and DIR, FILE and RUN mean a path."""
-        kind = {"N": int, "DIR": path, "FILE": path, "RUN": path}.get(metavar)
+        kind = {"N": int, "DIR": expanded, "FILE": expanded, "RUN": expanded}.get(metavar)
         (group or self).add_argument(name, metavar=metavar, help=help, **{"type": kind, **more})
 
     def flag(self, name: str, help: str) -> None:
@@ -39,14 +38,6 @@ def add_command(commands: Any, run: Callable, help: str, examples: str = "", nam
     parser = commands.add_parser(name or run.__name__, help=help, epilog=examples or None, formatter_class=form)
     parser.set_defaults(run=run)
     return parser
-
-
-def path(text: str) -> Path:
-    """A path, for argparse's `type`; a leading ~, which a shell doesn't expand in quotes, is the home directory."""
-    try:
-        return expanded(text)
-    except TokenPOError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def objectives(text: str, command: str) -> dict[str, Objective]:
