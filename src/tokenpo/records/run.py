@@ -114,13 +114,10 @@ def _rollout(value: Any) -> Rollout:
     if not isinstance(value, dict) or number(value.get("step")) is None:
         raise ValueError("not an object with a step")
     tokens, terms = value.get("tokens"), value.get("terms", {})
-    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-        raise ValueError("tokens is not a list of strings")
-    if not isinstance(terms, dict) or not all(isinstance(v, list) for v in terms.values()):
-        raise ValueError("terms is not an object of lists")
-    for name, values in terms.items():
-        if len(values) != len(tokens):
-            raise ValueError(f"{name[:40]!r} has {len(values)} numbers for {len(tokens)} tokens")
+    texts = isinstance(tokens, list) and all(isinstance(text, str) for text in tokens)
+    lists = isinstance(terms, dict) and all(isinstance(x, list) for x in terms.values())
+    if not texts or not lists or any(len(x) != len(tokens) for x in terms.values()):
+        raise ValueError("tokens are not texts, or a term has not one number for each")
     row, group, correct = number(value.get("row")), number(value.get("group")), value.get("correct")
     return Rollout(
         step=int(value["step"]),
