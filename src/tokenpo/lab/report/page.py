@@ -231,7 +231,7 @@ def _rewarded(path: Path) -> list[tuple[str, str, str, str, str]]:
 
 
 def _undrawn(run: Run, names: Sequence[str]) -> Iterator[str]:
-    if max(len(run.series(name)) for name in run.names) > MOST_POINTS:
+    if any(len(run.series(name)) > MOST_POINTS for name in run.names):
         yield f"Points of curves that have more than {MOST_POINTS:,}: every n-th is drawn."
     if names:
         more = f" and {len(names) - 40:,} more" if len(names) > 40 else ""
