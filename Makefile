@@ -126,7 +126,7 @@ models/smollm2/config.json: | $(VENV)/.gguf
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,gguf,tasks,track,tinker,dev,site]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,gguf,tasks,tinker,dev,site]'
 	touch $@
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
