@@ -46,7 +46,7 @@ ones: read your engine's row before you write a ratio. Each cell says what the n
 - **tempered, renormalised, penalised, biased**: the distribution that the token was drawn from.
 - **mixed**: some numbers are plain, others of the distribution drawn from.
 - **counted, missing**: the tokens of the end or of a stop string are among the numbers, or not.
-- **–**: the engine has no such setting or no such number.
+- **–**: not measured, or the engine has no such setting or number.
 
 generate_batch drops the penalty with a warning, so that its plain number is right. llama.cpp draws without the grammar
 first and again with it where the first token breaks it: after its samplers, only the second kind is renormalised.

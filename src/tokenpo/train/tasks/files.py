@@ -190,7 +190,7 @@ def files(
         seed: of the order; the rows are shuffled again in every epoch. The test split doesn't depend on it.
         path: .jsonl or .parquet with the train rows.
         test_path: .jsonl or .parquet with the test rows; without it a share of the train file's prompts is held out.
-        holdout: that share, more than 0 and less than 1; 0.1 by default. Rows of one prompt stay together.
+        holdout: that share, between 0 and 1; None: 0.1. Rows of one prompt stay together.
         verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
             or your own reward function: "package.module:function", "file.py:function". A file finds
             modules of its own folder while it is loaded; for later imports, put that folder on PYTHONPATH.
