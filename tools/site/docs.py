@@ -138,7 +138,7 @@ def page(kind: str) -> str:
     )
 
 
-def section(name: str, before: Sequence[str]) -> str:
+def section(name: str, before: Sequence[str] = ()) -> str:
     """A method: what it changes, its formula, its options, and where the formula was read.
 
     A text that a method `before` it on the page has too is not repeated.
