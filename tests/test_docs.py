@@ -89,7 +89,9 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
     build = tokenpo.methods.METHODS[name]
     docstring = (inspect.getdoc(build) or "").partition("\n\nArgs:\n")[0]
     formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
-    excerpts = "\n".join(code for _, code in FENCE.findall(page))
+    same = re.search(r"^The formula is \[with `(\w+)`\]\(#\1\)\.$", page, re.MULTILINE)
+    of = text.partition(f"\n## {same[1]}\n")[2].partition("\n## ")[0] if same else page
+    excerpts = "\n".join(code for _, code in FENCE.findall(of))
     assert formula and all(line in excerpts for line in formula)
     for option, parameter in inspect.signature(build).parameters.items():
         assert re.search(rf"^\| `{option}` \| .+ \| `{re.escape(repr(parameter.default))}` \| \S", page, re.MULTILINE)
