@@ -114,10 +114,10 @@ def _rollout(value: Any) -> Rollout:
     if not isinstance(value, dict) or number(value.get("step")) is None:
         raise ValueError("not an object with a step")
     tokens, terms = value.get("tokens"), value.get("terms", {})
-    texts = isinstance(tokens, list) and all(isinstance(text, str) for text in tokens)
-    lists = isinstance(terms, dict) and all(isinstance(x, list) for x in terms.values())
-    if not texts or not lists or any(len(x) != len(tokens) for x in terms.values()):
-        raise ValueError("tokens are not texts, or a term has not one number for each")
+    if not isinstance(tokens, list) or not all(isinstance(text, str) for text in tokens):
+        raise ValueError("tokens are not texts")
+    if not isinstance(terms, dict) or any(not isinstance(x, list) or len(x) != len(tokens) for x in terms.values()):
+        raise ValueError("a term has not one number for each token")
     row, group, correct = number(value.get("row")), number(value.get("group")), value.get("correct")
     return Rollout(
         step=int(value["step"]),

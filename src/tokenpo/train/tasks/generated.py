@@ -53,7 +53,7 @@ class Generated(ABC):
     @abstractmethod
     def judge(self, problem: Problem, completion: str) -> Score: ...
 
-    @property
+    @cached_property
     @abstractmethod
     def test_size(self) -> int | None:
         """Number of held-out problems, if they are few enough to count; else None."""
