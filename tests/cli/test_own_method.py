@@ -127,7 +127,7 @@ def test_it_is_shown_with_its_options(capsys):
     for words, message in (
         (["show", "hapo:tua=0"], "method hapo has no option 'tua'; did you mean 'tau'?"),
         (["show", "grpo,dapo"], "show 'grpo,dapo' names 2 methods: give one at a time"),
-        (["check", "gr!po"], "check 'gr!po': 'gr!po' is no method"),
+        (["check", "gr!po"], "check 'gr!po': 'gr!po' is not a method"),
     ):
         assert main(words) == 2 and message in capsys.readouterr().err
 

@@ -303,7 +303,7 @@ def _scribbles(self: Any, batch: Batch, trust: Trust) -> Tensor:
     [
         (
             _weight(_ones, reads={"entropies"}),
-            "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?",
+            "plain needs entropies, which is not a field of Rollouts or Policy; did you mean 'entropy'?",
         ),
         (_weight(_scribbles), "weight Mine() changed the advantage in place: let it work on a clone()"),
         (
@@ -317,7 +317,7 @@ def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reas
     with pytest.raises(check.Nonconforming) as caught:
         check.check_method(objective)
     name = "Crash" if isinstance(objective, Crash) else "plain"
-    first = f"{name} cannot be held to the laws, which take a finite loss and gradient: "
+    first = f"{name} can't be tested by the laws, which need a finite loss and gradient: "
     assert str(caught.value).startswith(first + reason)
     assert "\n" not in str(caught.value)
 

@@ -116,7 +116,7 @@ def test_no_other_objective_takes_its_state() -> None:
         with pytest.raises(TokenPOError, match=rf"another objective than {name} as it is now.*\n*objective {was}"):
             Learner(tokenpo.method(name), length=1).load_state_dict(given)
     for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
-        with pytest.raises(TokenPOError, match="no state of a learner"):
+        with pytest.raises(TokenPOError, match="this is not a Learner"):
             Learner(tokenpo.method("ha_dw"), length=1).load_state_dict(damaged)
 
 
@@ -146,7 +146,7 @@ def test_rows_of_another_update_are_refused() -> None:
     one, other = Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(minibatches=2)
     with pytest.raises(TokenPOError, match="rows that are not the update's"):
         one.evaluate(policy.rows(other.rows), other.rows)
-    with pytest.raises(UnknownName, match="by='group' is no choice; did you mean 'groups'"):
+    with pytest.raises(UnknownName, match="by='group' is not a choice; did you mean 'groups'"):
         list(Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(by="group"))  # type: ignore[arg-type]
 
 

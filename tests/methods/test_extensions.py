@@ -251,7 +251,7 @@ def test_names_and_mistakes() -> None:
     grpo = tokenpo.method("grpo")
     leaving = tokenpo.corrected(grpo, "seq-mis", leaves=True)
     assert [getattr(part, "leaves", None) for part in leaving.weights] == [None, True]
-    with pytest.raises(UnknownName, match="correction='icepoop' is no choice; did you mean 'icepop'"):
+    with pytest.raises(UnknownName, match="correction='icepoop' is not a choice; did you mean 'icepop'"):
         tokenpo.corrected(grpo, "icepoop")
     with pytest.raises(TokenPOError, match="correction tis rejects nothing: leaves=True goes with"):
         tokenpo.corrected(grpo, "tis", leaves=True)

@@ -112,7 +112,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("maxrl", {"order": 1.5}, "option order = 1.5 must be a whole number or none"),
     ("cispo", {"absolute": 1}, "option absolute = 1 must be true or false"),
     ("gtpo", {"entropy_clamp": (1, True)}, "option entropy_clamp = (1, True) must be two numbers or none"),
-    ("maxrl", {"baseline": "keep"}, "baseline='keep' is no choice; did you mean 'kept'?"),
+    ("maxrl", {"baseline": "keep"}, "baseline='keep' is not a choice; did you mean 'kept'?"),
     ("dapo", {"overlong_length": 8}, BOTH),
     ("gtpo", {"entropy_clamp": (3, 2)}, "entropy_clamp is (3, 2), expected (low, high) with 0 <= low <= high, or none"),
     # of two that do not go together by the part and its field

@@ -56,7 +56,7 @@ class NotFinite(TokenPOError):
 
 
 def refuse(faults: Iterable[str | None], kind: type[TokenPOError] = Unsupported) -> None:
-    """Raises one error of this kind with all the faults; None among them is no fault, and two equal ones are one."""
+    """Raises one error of this kind with all the faults, leaving out None and repeats."""
     if found := list(dict.fromkeys(fault for fault in faults if fault)):
         raise kind(*found)
 
@@ -84,7 +84,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def choose(option: str, value: str, table: Mapping[str, T]) -> T:
     """The entry of `table` that an option names; raises UnknownName with the option and the nearest."""
     if value not in table:
-        raise UnknownName(f"{option}={value!r} is no choice; {nearest(str(value), table)}")
+        raise UnknownName(f"{option}={value!r} is not a choice; {nearest(str(value), table)}")
     return table[value]
 
 

@@ -174,7 +174,7 @@ def part_of(path: Path) -> Path:
 
 
 def _fresh(path: Path) -> Path:
-    """A random name beside `path`, where nobody can have put a link; a killed process may leave something there."""
+    """Returns a random name next to `path`, where nobody can have put a link; a killed process may leave a file."""
     return path.with_name(f"{part_of(path).name}.{secrets.token_hex(4)}")
 
 

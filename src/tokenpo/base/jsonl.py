@@ -113,7 +113,7 @@ def last_line(path: Path) -> bytes:
 
 
 def with_step(value: Any) -> dict[str, Any]:
-    """For `whole_lines`: a line of a metrics log; raises ValueError if it is no object with a step."""
+    """For `whole_lines`: a line of a metrics log; raises ValueError unless it is an object with a step."""
     if not isinstance(value, dict) or not isinstance(value.get("step"), int):
         raise ValueError("not an object with a step")
     return value

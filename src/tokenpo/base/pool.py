@@ -54,7 +54,7 @@ class Pool:
         function: the function in it.
         workers: processes at most, 1 or more.
         limit: seconds per job.
-        memory: bytes of address space per worker; 0 is no limit.
+        memory: bytes of address space per worker; 0: without limit.
         users: for the user's code: `function` is called once with these texts and returns the function for the jobs.
             Its output is shown, and it may take minutes to start.
     """

@@ -97,7 +97,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> Config | None:
-    """The settings of the run directory MODEL; None if it is no run directory, or if other problems are named."""
+    """The settings of the run directory MODEL; None if it is not a run directory, or if other problems are named."""
     from ..train.models.directory import is_local, is_run, refuse_adapter, require_there
     from ..train.recipe.config import load_config
 

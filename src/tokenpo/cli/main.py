@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
-  tokenpo exact tepo hapo                                  their updates beside the true gradient, in small worlds
+  tokenpo exact tepo hapo                                  their updates and the true gradient, in small worlds
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
   tokenpo audit runs/quickstart-tepo-seed0                 rewarded responses that look wrong
 """

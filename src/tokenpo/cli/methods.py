@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.take("method", "METHOD", ONE_METHOD)
     parser = add_command(commands, check, "test methods, also your own, against the laws that every method obeys")
     parser.take("methods", "LIST", METHODS)
-    about = "a method's expected update beside the true gradient, in small worlds"
+    about = "compare a method's expected update with the true gradient, in small worlds"
     parser = add_command(commands, exact, about, IN_WORLDS)
     parser.take("methods", "METHOD", ONE_METHOD, nargs="+")
     parser.take("--world", "LIST", "names of worlds; default: the twelve")

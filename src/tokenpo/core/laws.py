@@ -339,7 +339,7 @@ def check_method(objective: Any) -> tuple[str, ...]:
     """
     name = getattr(objective, "name", type(objective).__name__)
     if reason := _unsound(objective):
-        raise Nonconforming(f"{name} cannot be held to the laws, which take a finite loss and gradient: {reason}")
+        raise Nonconforming(f"{name} can't be tested by the laws, which need a finite loss and gradient: {reason}")
     failed = []
     for law in LAWS:
         try:

@@ -188,7 +188,7 @@ class Learner:
             rate = float(state.get("rate", self.rate))
             numbers = [{str(name): float(x) for name, x in held.items()} for held in memory]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TokenPOError(f"what is to be resumed is no state of a learner ({error!r})") from error
+            raise TokenPOError(f"this is not a Learner.state_dict() ({error!r})") from error
         if objective != str(self.objective) or len(numbers) != len(self.objective.memories):
             raise TokenPOError(
                 f"this was trained with another objective than {self.objective.name} as it is now: resume it with the "

@@ -403,7 +403,7 @@ class Loss:
 def absent(name: str, prefix: str) -> TokenPOError:
     """MissingInput for an absent field, UnknownName for one that does not exist; `prefix` starts the message."""
     if name not in FACTS:
-        return UnknownName(f"{prefix}, which is no field of Rollouts or Policy; {nearest(name, FACTS)}")
+        return UnknownName(f"{prefix}, which is not a field of Rollouts or Policy; {nearest(name, FACTS)}")
     given = f'Rollouts(extra={{"{name}": ...}})' if name in EXTRA else f"Rollouts({name}=...)"
     given = f"Policy({name}=...)" if name in facts_of(Policy) else given
     return MissingInput(f"{prefix}: give {given} with shape {FACTS[name].shape}", name)

@@ -282,7 +282,7 @@ def dro(
     Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it. The token mean is verl's.
     Departures: the advantage is GRPO's; the method's is soft, which Tinker leaves to its user and verl to its
     estimators. Tinker compares with the sampler's log-probabilities and sums over tokens; it names Kimi k1.5
-    (2501.12599) beside the paper. verl's correction for the sampler weighs the square too; here it weighs the first
+    (2501.12599) next to the paper. verl's correction for the sampler weighs the square too; here it weighs the first
     term alone. Log-ratios stay within ±20.
     Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
     """

@@ -13,7 +13,7 @@ from .paper import VERL, Paper
 Lambda = Annotated[Share, "lambda of the advantage; 1 is the return to go less the value"]
 CriticLambda = Annotated[Share, "lambda of the critic's target; 1 fits it to returns alone, without its own values"]
 Discount = Annotated[Share, "discount of a token"]
-ValueClip = Annotated[Limit, "how far a step may move the value, in units of the reward; inf is no bound"]
+ValueClip = Annotated[Limit, "how far a step may move the value, in units of the reward; inf: without bound"]
 Whitened = Annotated[bool, "advantages with mean 0 and variance 1 over the tokens of the batch"]
 
 

@@ -82,9 +82,9 @@ def correction(
 
     Args:
         preset: a name of `extensions.PRESETS`, in place of all options but `leaves`.
-        level: one weight a token, or a response (product or geometric mean of its ratios); None is no weight.
+        level: one weight a token, or a response (product or geometric mean of its ratios); None: without weight.
         mode: beyond the bounds: clamp the weight, or drop what it weighs.
-        cap, floor: bounds of the weight; None is no bound.
+        cap, floor: bounds of the weight; None: without bound.
         normalise: divide by the mean over the rollout batch.
         reject: tables of `criterion`; what fails one of them is dropped.
         leaves: rejected tokens leave the denominators.

@@ -32,7 +32,7 @@ def opd(
     *,
     coef: Annotated[Positive, "advantage per nat of the teacher's log-ratio"] = 1.0,
     gamma: Annotated[Share, "discount of later tokens; 0 credits a token with itself alone"] = 0.0,
-    bound: Annotated[AboveZero, "nats that bound the teacher's credit; inf is no bound"] = math.inf,
+    bound: Annotated[AboveZero, "nats that bound the teacher's credit; inf: without bound"] = math.inf,
     rewards: Annotated[bool, "add the reward less its group's mean"] = False,
 ) -> Objective:
     """Rewards every token of the student's own responses with a teacher's log-ratio.
@@ -205,7 +205,7 @@ def sdar(
 
     A_i is GRPO's.
     Expected gradient of the pull, on policy: it raises E σ(gate x) at the sampled states, a bounded reward for what the
-    teacher prefers; its value is no divergence. A token is never pushed down, and at x = 0 the pull is half of the
+    teacher prefers; its value is not a divergence. A token is never pushed down, and at x = 0 the pull is half of the
     largest.
     Defaults: gate 5 and the token mean (code); coef 0.1 and the clip 0.2/0.2 (ours: the code's coef is 0, which is
     off).

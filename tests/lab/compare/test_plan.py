@@ -106,11 +106,11 @@ def test_options_of_the_recipe_are_noted(tmp_path):
     ("methods", "seeds", "overrides", "kind", "message"),
     [
         ("grpo", 2, [], TokenPOError, "nothing to compare with"),
-        ("grpo,hapo:tau", 2, [], TokenPOError, "'hapo:tau' is no method"),
+        ("grpo,hapo:tau", 2, [], TokenPOError, "'hapo:tau' is not a method"),
         ("tau=0,grpo", 2, [], TokenPOError, "the option tau=0 has no method before it"),
         ("a@grpo,a@dapo", 2, [], TokenPOError, "names a twice"),
         ("all@grpo,dapo", 2, [], TokenPOError, "all is taken"),
-        ("../x@grpo,dapo", 2, [], TokenPOError, "'../x@grpo' is no method"),
+        ("../x@grpo,dapo", 2, [], TokenPOError, "'../x@grpo' is not a method"),
         ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
         ("grpo,dapo", 1, [], TokenPOError, "--seeds 1 gives no pairs"),
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),

@@ -196,7 +196,7 @@ def test_any_logged_metric_can_be_reduced():
     [
         (["acuracy"], "no measure is called 'acuracy': did you mean 'accuracy'?"),
         (["mean:grad_nrom"], "no run logs 'grad_nrom': did you mean 'grad_norm'?"),
-        (["men:kl"], "'men' is no way to reduce a metric: did you mean 'mean'?"),
+        (["men:kl"], "'men' does not reduce a metric: did you mean 'mean'?"),
         (["kl"], "no measure is called 'kl'"),
         (["last:note/"], "no run logs 'note/'"),
         (["area", "area"], "names area twice"),

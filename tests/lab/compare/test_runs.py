@@ -91,7 +91,7 @@ def test_what_is_not_this_run_is_refused(plan):
         with pytest.raises(TokenPOError, match=message):
             state(run)
     (run.directory / "config.json").unlink()
-    with pytest.raises(TokenPOError, match=r"grpo-seed0 is no run"):
+    with pytest.raises(TokenPOError, match=r"grpo-seed0 is not a run"):
         state(run)
 
 

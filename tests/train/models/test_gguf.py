@@ -274,7 +274,7 @@ def test_the_command_exports_a_run_with_its_licence(llama, tmp_path, capsys) -> 
     assert main(asked) == 2
     assert "back.gguf exists: choose another name" in capsys.readouterr().err
     assert main([*asked[:2], str(tmp_path / "new.gguf"), "--as", "q4_0"]) == 2
-    assert "storage='q4_0' is no choice" in capsys.readouterr().err
+    assert "storage='q4_0' is not a choice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

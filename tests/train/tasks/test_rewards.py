@@ -200,5 +200,5 @@ def test_arguments_that_no_process_can_be_handed_and_options_that_mean_nothing(h
     assert scored("quick.py:f", rows) == [Score(1.0, True)] * 2
     with pytest.raises(TokenPOError, match="give 1 or more, and a time"):
         scored("quick.py:f", rows, seconds=-1)
-    with pytest.raises(UnknownName, match="reward_errors='zeros' is no choice; did you mean 'zero'"):
+    with pytest.raises(UnknownName, match="reward_errors='zeros' is not a choice; did you mean 'zero'"):
         scored("quick.py:f", rows, on_error="zeros")

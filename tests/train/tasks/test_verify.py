@@ -38,10 +38,10 @@ def test_exact() -> None:
     [
         ("exakt", {}, "did you mean 'exact'"),
         ("math", {"extract": "boxd"}, "did you mean 'boxed'"),
-        ("exact", {"correct_at": 0.5}, "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: "),
+        ("exact", {"correct_at": 0.5}, "correct_at = 0.5 is ignored by the verifier 'exact', which takes extract: "),
         ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
-        ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
-        ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
+        ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 is ignored by the verifier 'countdown'"),
+        ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' is ignored by the verifier 'x.py:f', which takes corr"),
     ],
 )
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:

@@ -75,7 +75,7 @@ class RowStats(NamedTuple):
 
 
 def part(x: Any, at: slice | Tensor) -> Any:
-    """The rows `at` of a tensor; x itself if these are all its rows, or if x is no tensor."""
+    """The rows `at` of a tensor; x itself if these are all its rows, or if x is not a tensor."""
     if not isinstance(x, Tensor) or (isinstance(at, slice) and at.indices(len(x)) == (0, len(x), 1)):
         return x
     return x[at]

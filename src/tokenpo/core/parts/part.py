@@ -213,7 +213,7 @@ class SurrogateStage(Part):
     """Phase two: the objective of each token that is maximised, with its trust region.
 
     Attributes:
-        own_slope: the surrogate is no pessimistic clip, and the laws about such a clip's slope are not checked.
+        own_slope: the surrogate is not a pessimistic clip; the laws about such a clip's slope are not checked.
     """
 
     own_slope = cast(Any, False)
@@ -283,13 +283,13 @@ def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()
 
 
 def check_parts(whole: Any, owner: str) -> None:
-    """Raises TokenPOError for a part inside a value that is no value or has a field out of range."""
+    """Raises TokenPOError for a part inside a value that is not a value or has a field out of range."""
     for part in walk(whole):
         try:
             hash(part)  # parts are keys of signals and memories
         except TypeError as error:
             kind, remedy = type(part).__name__, "let its fields hold numbers, text, tuples and parts"
-            raise TokenPOError(f"{owner}: {kind} is no value ({error}): {remedy}") from error
+            raise TokenPOError(f"{owner}: {kind} is not a value ({error}): {remedy}") from error
         Part.__post_init__(part)  # the part's own __post_init__ may not have called it
 
 

@@ -149,7 +149,7 @@ def _faults(config: DictConfig, objective: Objective) -> Iterator[str]:
         value = OmegaConf.select(config, setting.key, default=default)
         if not setting.allows(value, objective):
             yield (
-                f"{objective.name} in verl leaves no room for {setting.key}={value} ({setting.why or setting.words}): "
+                f"{objective.name} in verl does not support {setting.key}={value} ({setting.why or setting.words}): "
                 + (setting.remedy or f"set {setting.key}={'null' if default is None else default}")
             )
     if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
@@ -256,6 +256,6 @@ def _bounds(key: str, threshold: Any) -> tuple[float | None, float]:
         low, high = [], math.nan
     if not all(0 < bound < math.inf for bound in (*low, high)):
         raise TokenPOError(
-            f"{CORRECTION}.{key} = {threshold!r} is no threshold above 0: write 2.0, or '0.5_5.0' for two ends"
+            f"{CORRECTION}.{key} = {threshold!r} is not a threshold above 0: write 2.0, or '0.5_5.0' for two ends"
         )
     return (low[0] if low else None), high

@@ -43,7 +43,7 @@ from .settings import steps_alone
 
 NAME = "tokenpo"
 TOLERANCE = 0.05  # nats, the largest mean |log-ratio| before the first update
-FILE = "tokenpo.json"  # the learner, beside verl's checkpoint
+FILE = "tokenpo.json"  # the learner, next to verl's checkpoint
 REMEDY = (
     "give the actor's log-prob pass and its update the same precision and attention, or raise "
     "+algorithm.tokenpo.ratio_tolerance"

@@ -319,7 +319,7 @@ def state(run: PlannedRun) -> State:
         return State.NEW
     file = run.directory / "config.json"
     if not file.is_file():
-        raise TokenPOError(f"{run.directory} is no run (it holds no {file.name}): move it, or choose another --out")
+        raise TokenPOError(f"{run.directory} is not a run (it has no {file.name}): move it, or choose another --out")
     try:
         old = parse_config(json.loads(read_text(file)), str(file))
     except (ValueError, TypeError, OSError) as error:

@@ -59,7 +59,7 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
         except ValueError:
             least[name] = 0.0
         if not 0 < least[name] < math.inf:
-            raise TokenPOError(f"--margin {piece}: {number!r} is no least difference: give a number above 0")
+            raise TokenPOError(f"--margin {piece}: {number!r} is not a least difference: give a number above 0")
     return least
 
 
@@ -70,7 +70,7 @@ def _reduced(name: str) -> Measure:
         names = [*PREDEFINED, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, names)}")
     if how not in _REDUCTIONS:
-        raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
+        raise UnknownName(f"--metrics {name}: {how!r} does not reduce a metric: {nearest(how, _REDUCTIONS)}")
     if metric not in LOGGED and not re.fullmatch(f"{NOTE}.+", metric):
         raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, LOGGED)}")
     words, reduce = _REDUCTIONS[how]

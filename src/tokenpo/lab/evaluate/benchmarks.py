@@ -89,7 +89,9 @@ def benchmark(name: str, file: Path | None = None, **changes: str | None) -> Ben
         raise UnknownName(f"no benchmark is called {name!r}: {hint}")
     entry = dataclasses.replace(entry, **{key: value for key, value in changes.items() if value is not None})
     if entry.reference not in (ALL, *EXTRACTORS):
-        raise UnknownName(f"reference={entry.reference!r} is no choice; {nearest(entry.reference, [ALL, *EXTRACTORS])}")
+        raise UnknownName(
+            f"reference={entry.reference!r} is not a choice; {nearest(entry.reference, [ALL, *EXTRACTORS])}"
+        )
     return entry
 
 

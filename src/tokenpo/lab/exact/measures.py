@@ -87,7 +87,7 @@ def drifted(world: World) -> Tensor:
     return world.initial + high * way
 
 
-# Inputs that a world gives beside those that are functions of the next-token distributions.
+# Inputs that a world gives besides those that are functions of the next-token distributions.
 _GIVEN = {"rollout_logprob", "ref_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "value"}
 
 
@@ -327,7 +327,7 @@ def verdicts(results: Results, worlds: Sequence[str]) -> Iterator[str]:
             signs = [_sign(found[world][key], results[BASE][world][key]) for world in worlds]
             told.append(f"{key} above in {signs.count(1)} and below in {signs.count(-1)}")
         many = f"{len(worlds)} world{'s' * (len(worlds) > 1)}"
-        yield f"{visible(label, limit=60)} beside DAPO, in {many}: {'; '.join(told)}."
+        yield f"{visible(label, limit=60)} compared with DAPO, in {many}: {'; '.join(told)}."
 
 
 def _sign(x: Number, base: Number) -> int:

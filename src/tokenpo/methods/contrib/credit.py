@@ -131,7 +131,7 @@ class Coalitions(Supplied):
         return {self.gives} if self.separator is None else {self.gives, "token_ids"}
 
     def segment(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] int, the segment of each token, counted from 0; a tool's tokens belong to a segment beside them."""
+        """[N, T] int, the segment of each token, counted from 0; a tool's tokens belong to a segment next to them."""
         mask = rollouts.mask
         if self.separator is None:
             unit = (mask.cumsum(1) - 1).clamp(min=0)

@@ -344,7 +344,7 @@ def tw_grpo(
         J = 1/Σ|o_i| Σ_i Σ_t w_t · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     The mean over i and the extremes of d are of one group. The sum over the vocabulary has no probabilities for
-    weights: d is no divergence between distributions, and the tail dominates it.
+    weights: d is not a divergence between distributions, and the tail dominates it.
     Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
     Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes
     the current policy's with its gradient. The extremes run over the positions at which a response of the group has a

@@ -69,7 +69,7 @@ def identity(path: Path) -> str:
 
 
 def trained(path: Path) -> Mapping[str, object]:
-    """The record that a run wrote beside its model; empty if there is none, or it cannot be read."""
+    """Returns the record that a run wrote with its model; empty if there is none, or it cannot be read."""
     return json_object(path / RECORD)
 
 
@@ -115,7 +115,7 @@ def require_there(path: Path) -> None:
 
 
 def similar(path: Path) -> str:
-    """Hint at the directory that was probably meant, beside the first missing directory of the path; "" if none."""
+    """Hints at the directory that was probably meant, next to the first missing directory of the path; "" if none."""
     missing = next(x for x in (path, *path.parents) if x.parent.is_dir())
     hint = nearest(missing.name, [x.name for x in missing.parent.iterdir() if x.is_dir()])
     return f" ({hint})" if hint.startswith("did you mean") else ""

@@ -65,7 +65,7 @@ SPLITTINGS = {
 def import_gguf(file: Path, directory: Path, dtype: str = "float32") -> dict[str, str]:
     """Writes a model directory that `load` and transformers read, completely or not at all.
 
-    A licence file beside the GGUF is copied.
+    A licence file next to the GGUF is copied.
 
     Args:
         file: the .gguf file; a model in one file, of an architecture of `ARCHITECTURES`.
@@ -110,7 +110,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise TokenPOError(f"{file} cannot be read as GGUF: {error}; is it whole?") from error
     fields = {name: field.contents() for name, field in reader.fields.items()}
     if "general.architecture" not in fields or int(fields.get("split.count", 1)) > 1:
-        raise TokenPOError(f"{file} is no whole model: merge its parts first (llama-gguf-split --merge)")
+        raise TokenPOError(f"{file} is not a whole model: merge its parts first (llama-gguf-split --merge)")
     return fields, {tensor.name: tensor for tensor in reader.tensors}
 
 

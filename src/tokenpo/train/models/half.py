@@ -55,14 +55,14 @@ def _recomputed(forward: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def refresh(lm: LanguageModel) -> None:
-    """Copies the trained weights of the original into the copy; nothing to do for a model that is no copy."""
+    """Copies the trained weights of the original into the copy; nothing to do for a model that is not a copy."""
     for half, x in _pairs(lm):
         half.copy_(x)
 
 
 @torch.no_grad()
 def move_gradients(lm: LanguageModel) -> None:
-    """Adds the copy's gradients to the original's; nothing to do for a model that is no copy."""
+    """Adds the copy's gradients to the original's; nothing to do for a model that is not a copy."""
     for half, x in _pairs(lm):
         if half.grad is not None:
             x.grad = half.grad.float() if x.grad is None else x.grad.add_(half.grad)

@@ -148,7 +148,7 @@ def save(
     LoRA adapters are merged into the weights. After an error, an older model in the directory is unchanged.
 
     Args:
-        record: data to store beside the model; `directory.trained` reads it.
+        record: data to store with the model; `directory.trained` reads it.
         more: contents of further files by name.
 
     Raises:

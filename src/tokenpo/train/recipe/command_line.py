@@ -69,7 +69,7 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
         if piece.strip().endswith(".py"):
             raise TokenPOError(f"{where} {text!r}: {piece.strip()} is a file: name a function in it, FILE.py:FUNCTION")
         if head is None:
-            raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is not a method: {SYNTAX}")
         found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
     entries = []
     for label, method, options in found:

@@ -307,7 +307,7 @@ def sample_records(step: int, piece: Draw, count: int) -> Iterator[Mapping[str, 
 
 
 def paid_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line on each of the first rewarded responses: a person sees in a minute that an echo is paid."""
+    """Yields a line on each of the first rewarded responses: a person sees in a minute that an echo is rewarded."""
     for record in [record for record in records if record["reward"] > 0][:PAID]:
         prompt = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1]["content"]
         expected = f", expected {record['answer']!r:.20}" if record["answer"] else ""

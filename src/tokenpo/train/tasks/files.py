@@ -222,7 +222,7 @@ def files(
         keys = set(map(_key, train))
         if common := sum(_key(problem) in keys for problem in test):
             overlap = f"{common} of the {len(test)} prompts of {test_path} are also in {path}"
-            warnings.warn(f"{overlap}: accuracy on them is no test", stacklevel=2)
+            warnings.warn(f"{overlap}: accuracy on them is not a test", stacklevel=2)
     else:
         train, test = _split(train, 0.1 if holdout is None else holdout, path)
     return Files(seed, train, test, scorer)

@@ -105,7 +105,7 @@ class ToolTask(Task, Protocol):
     calls: str  # the text that ends a call
 
     def reply(self, problem: Problem, completion: str) -> str | None:
-        """The tool's answer to an unfinished completion that ends with `calls`; None if that is no valid call."""
+        """The tool's answer to an unfinished completion that ends with `calls`; None if that call is not valid."""
         ...
 
 

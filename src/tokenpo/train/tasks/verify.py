@@ -154,7 +154,7 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
     given = {option.name: getattr(options, option.name) for option in fields(options)}
     unread = [option.name for option in fields(options) if given[option.name] != option.default]
     if foreign := next((option for option in unread if option not in accepted), ""):
-        about = f"{foreign} = {given[foreign]!r} means nothing to the verifier {name!r}"
+        about = f"{foreign} = {given[foreign]!r} is ignored by the verifier {name!r}"
         raise TokenPOError(f"{task}: {about}, which takes {', '.join(accepted)}: leave it out")
     if made is None:
         return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
