@@ -78,7 +78,8 @@ def jobs() -> list[Job]:
     runs += [job for jobs in by_rate.values() for job in jobs]
     if sort_rate is not None:
         runs += [sorting(name, seed, sort_rate) for seed in SEEDS[:8] for name in SORTED]
-    return [*runs, *held, *groups]
+    taught = Job("distilled 1", "opd", 1, {}, {**SMALL, "train.lr": FIRST, "teacher.path": "runs/smollm2-dapo-seed0"})
+    return [*runs, *held, taught, side("lora 3e-4", 1, model__lora__rank=16, train__lr=3e-4), *groups]
 
 
 if __name__ == "__main__":
