@@ -2,7 +2,7 @@
 
     python benchmarks/sampler.py [--models tiny 28M] [--rows 128 256] [--new-tokens 64] [--repeats 9]
     python benchmarks/sampler.py --rows 32 64 128 256 512 --new-tokens 32 64 128 256    # how it grows
-    python benchmarks/sampler.py --models DIR --device cuda
+    python benchmarks/sampler.py --models DIR --dtype bfloat16 --device cuda
 
 Both sample from the same model at temperature 1, on one thread or on the GPU. Ours also records the log-probability and
 the entropy of every token; generate records nothing. "tiny" is a random Qwen3 of 0.6 M parameters with 22 tokens, "28M"
@@ -100,12 +100,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--new-tokens", type=int, nargs="+", default=[64])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", default="float32", help="of the weights of a model directory")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     names = f"{'model':<8}{'rows':>6}{'tokens':>8}{'tokenpo/s':>12}{'generate/s':>12}{'ratio':>8}"
     print(f"{names}   {'range':<12}{'scored/s':>12}")
     for name in options.models:
-        lm = random_model(name, options.device) if name in RANDOM else load(name, device=options.device)
+        lm = random_model(name, options.device) if name in RANDOM else load(name, dtype=options.dtype, device=options.device)
         for rows in options.rows:
             for new_tokens in options.new_tokens:
                 line = compare(lm, name.rsplit("/", 1)[-1], rows, new_tokens, options.repeats, options.device)
