@@ -106,7 +106,8 @@ def main(arguments: list[str] | None = None) -> None:
     names = f"{'model':<8}{'rows':>6}{'tokens':>8}{'tokenpo/s':>12}{'generate/s':>12}{'ratio':>8}"
     print(f"{names}   {'range':<12}{'scored/s':>12}")
     for name in options.models:
-        lm = random_model(name, options.device) if name in RANDOM else load(name, dtype=options.dtype, device=options.device)
+        kind = {"dtype": options.dtype, "device": options.device}
+        lm = random_model(name, options.device) if name in RANDOM else load(name, **kind)
         for rows in options.rows:
             for new_tokens in options.new_tokens:
                 line = compare(lm, name.rsplit("/", 1)[-1], rows, new_tokens, options.repeats, options.device)
