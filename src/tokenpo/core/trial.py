@@ -82,8 +82,7 @@ def example(
 
     `moved_by` is the standard deviation of the log-ratios, nats, and `columns` the number of reward functions.
     """
-    g = torch.Generator().manual_seed(seed)
-    n = groups * size
+    g, n = torch.Generator().manual_seed(seed), groups * size
 
     def normal(scale: float) -> Tensor:
         return torch.randn(n, length, generator=g, dtype=torch.float64) * scale
@@ -124,9 +123,8 @@ def example(
     for name, fact in EXTRA.items():
         g = keyed_generator(seed, name)
         rollouts[name] = drawn(name) if fact.shape == "[N, T]" else drawn(name)[:, 0]
-    return Inputs(rollouts, policy).map_tokens(
-        lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x
-    )
+    inputs = Inputs(rollouts, policy)
+    return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 
 
 def fitting(objective: Any, seed: int = 0, **shape: Any) -> Inputs:

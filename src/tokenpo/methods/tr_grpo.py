@@ -27,15 +27,11 @@ def tr_grpo(
     high: High = 0.2,
     alpha: Annotated[NotNegative, "height of the sigmoid"] = 2.0,
     tau: Annotated[Finite, "steepness of the sigmoid; below 0 it falls"] = 9.0,
-    mu: Annotated[
-        Finite, 'probability at which the weight is alpha / 2; with shape "outside", subtracted from the sigmoid'
-    ] = 0.25,
+    mu: Annotated[Finite, "probability with weight alpha / 2; in shape outside, subtracted from the sigmoid"] = 0.25,
     lower: Annotated[NotNegative, "smallest weight"] = 1.0,
     upper: Annotated[NotNegative, "largest weight, >= lower"] = 1.4,
     shape: Annotated[Literal["inside", "outside"], "mu inside the sigmoid, or alpha (sigmoid(tau p) − mu)"] = "inside",
-    weight_placement: Annotated[
-        Literal["ratio", "advantage"], "weight on the advantage, or on the ratio, inside minimum and clip"
-    ] = "advantage",
+    weight_placement: Annotated[Literal["ratio", "advantage"], "ratio: inside minimum and clip"] = "advantage",
     weight_prob: Annotated[Literal["current", "old"], "the policy of the probability, detached"] = "current",
     beta: Beta = 0.0,
     kl_weighting: Annotated[

@@ -302,11 +302,10 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
     require_package("writing GGUF", "gguf", "gguf")
     from gguf import GGUFWriter, LlamaFileType
 
-    lm = load(directory)
+    place, lm = Path(directory), load(directory)
     kind = lm.model.config.model_type
     if kind not in ARCHITECTURES:
         raise Unsupported(f"the architecture {kind!r} cannot be written, only {', '.join(ARCHITECTURES)}")
-    place = Path(directory)
     licence = card_data(place).get("license")
     about = {
         "name": place.parent.name if place.name == "model" else place.name,
