@@ -1,13 +1,12 @@
 """Writes what comes from the code: docs/methods/ a page for each family, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and
-docs/engines.md, and of the inputs in docs/ideas.md.
+docs/tasks.md, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and docs/engines.md, and of the inputs in
+docs/ideas.md.
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
 """
 
 import argparse
-import functools
 import inspect
 import re
 import sys
@@ -15,7 +14,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import explorer
 import family
 import host_fields
 import task_page
@@ -187,12 +185,6 @@ def origin(name: str) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-@functools.cache
-def every_objective() -> dict[str, Objective]:
-    """The methods of the table at their defaults."""
-    return {name: build() for name, build in METHODS.items()}
-
-
 def summary(name: str) -> str:
     """What a method changes: the first line of its builder's docstring."""
     return (inspect.getdoc(METHODS[name]) or "").partition("\n")[0]
@@ -287,19 +279,12 @@ def main(given: Sequence[str] | None = None) -> int:
     wanted = generated()
     stale = [path for path, text in wanted.items() if not path.exists() or not same(path, text)]
     gone = [path for path in sorted(PAGES.glob("*.*")) if path not in wanted]
-    # Its grid takes a minute, so what is compared is what it was made from.
-    page_of_sliders = PAGES.parent / "explorer.html"
-    made_from = explorer.drawn_from(page_of_sliders.read_text(encoding="utf-8")) if page_of_sliders.exists() else ""
-    if made_from != explorer.digest(every_objective()):
-        stale.append(page_of_sliders)
     for path in [*stale, *gone]:
         print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
         if check:
             continue
         if path in gone:
             path.unlink()
-        elif path == page_of_sliders:
-            path.write_text(explorer.render(every_objective()), encoding="utf-8")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")

@@ -67,11 +67,6 @@ The push of a token is −∂L/∂lp, the gradient coefficient of its log-probab
 of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines:
 {base}'s. The picture shows the few panels in which a method differs most from `{base}`.
 
-### The explorer
-
-[The explorer](explorer.html) compares any six methods, under sliders for the facts of the token: one file
-that loads nothing, to be opened in a browser.
-
 <details markdown="1"><summary>How a push is computed</summary>
 
 - A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with

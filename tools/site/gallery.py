@@ -20,8 +20,7 @@ FINGERPRINT = re.compile(r'<text class="n" x="([\d.]+)" y="([\d.]+)">(\w+)</text
 KEY = """\
 In a card are the panels in which a method differs most from `grpo`, whose lines are grey: how hard it pushes a token of
 a right response (blue) and of a wrong one (orange), over one fact of the token. [The
-family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed, and [the
-explorer](../family.md#the-explorer) compares any six methods."""
+family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed."""
 PARITY = re.compile(r"^\| \[`(\w+)`\][^|]*\|(.*)\|$", re.MULTILINE)
 
 

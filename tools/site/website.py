@@ -2,8 +2,7 @@
 
 on_config         the methods and the reference join the navigation
 on_files          home page, reference, live pages, assets, and every file of the repository that a document links to
-on_page_markdown  links to such files lead to their pages; the gallery stands on the page of all methods, the explorer
-                  on that of the family
+on_page_markdown  links to such files lead to their pages; the gallery stands on the page of all methods
 """
 
 import json
@@ -61,8 +60,6 @@ CALLED = (
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = "examples/README.md"
-EXPLORER = "### The explorer"
-FRAME = '<iframe class="live" src="{0}" title="{1}" loading="lazy"></iframe>'
 # Neither found by the search nor in the navigation.
 APART = "---\nsearch: {exclude: true}\nhide: [navigation]\n---\n"
 
@@ -95,9 +92,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = gallery.in_place_of_the_table(markdown)
         page.meta["hide"] = ["navigation", "toc"]
     elif here == "family.md":
-        assert EXPLORER in markdown
         page.meta["hide"] = ["navigation", "toc"]  # its picture is as wide as the page
-        markdown = markdown.replace(EXPLORER, f"{EXPLORER}\n\n{FRAME.format('explorer.html', 'Pushes under sliders')}")
     elif here.startswith("methods/"):
         markdown = formula.typeset(markdown)
     if here == "index.md" or here.startswith("reference/"):
