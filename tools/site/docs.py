@@ -1,4 +1,4 @@
-"""Writes what comes from the code: docs/methods/ a page for each family, docs/family.md with its picture,
+"""Writes what comes from the code: in docs/methods/ the sections of methods, docs/family.md with its picture,
 docs/tasks.md, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and docs/engines.md, and of the inputs in
 docs/ideas.md.
 
@@ -10,7 +10,6 @@ import argparse
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,18 +17,21 @@ import family
 import host_fields
 import task_page
 import token_picture
-from layout import GENERATED, WIDTH, cell, code, filled, linked, plain, prose, table
+from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
 from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
-from tokenpo.methods.families import FAMILIES
+from tokenpo.methods.families import FAMILIES, family as family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PAGES = ROOT / "docs" / "methods"
 PICTURE = "family.svg"
+FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options|Reductions)\*\*: ", re.MULTILINE)
+DETAILS = '<details markdown="1"><summary>Defaults, departures from the source, reductions</summary>\n\n{}\n\n</details>'
+ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 PROVENANCE = {
@@ -63,88 +65,42 @@ Where a formula was found. No page claims more than this: "second-hand" and "rec
 {provenance}
 """
 
-PAGE = """\
-{generated}
-
-# {title}
-
-{about}
-
-To use one: `method="NAME", method_options={{...}}` [in TRL](../trl.md), `--method NAME --set method.OPTION=VALUE`
-[in a recipe](../embedded.md), `tokenpo.method("NAME", OPTION=VALUE)` [in Python](../own_loop.md).
-
-{links}
-
-{sections}
-"""
-
-ABOUT = {
-    "baselines": """\
-These methods change how rewards become advantages: the baseline, the scale, and which groups count. Start with
-`dapo`. On a [real model](../results.md#a-real-model) we could not tell GRPO from it.""",
-    "responses": """\
-These methods use one ratio for a whole response, or weigh whole responses. GSPO learned less than DAPO in [small
-models](../results.md#small-models); on a [real model](../results.md#a-real-model) we could not tell them apart.""",
-    "trust": """\
-These methods change how far the ratio of a token may move before its gradient stops. CISPO learned less than DAPO in
-[small models](../results.md#small-models); on a [real model](../results.md#a-real-model) we could not tell them
-apart.""",
-    "entropy": """\
-These methods treat tokens at which the policy is undecided differently: their weight, advantage or clip. In [small
-models](../results.md#small-models) TEPO, HAPO and GRPO-S learned less than DAPO on some tasks, and GTPO 0.02 more on
-one. On a [real model](../results.md#a-real-model) we could not tell any of the four from DAPO.""",
-    "probability": """\
-These methods weigh a token by its probability. TR-GRPO as its paper writes it learned less than DAPO in [most of our
-runs](../results.md). Its default, with the weight on the advantage, could not be told from DAPO on a real model.""",
-    "segments": """\
-These methods measure which tokens or parts of a response earned the reward, some with extra samples. In [exact
-worlds](../exact.md) VinePPO and SPO make more progress with a response and less with a sampled token than DAPO.""",
-    "critics": """\
-These methods estimate the value of each token. They need [a value head](../embedded.md#a-critic) or [verl's
-critic](../verl.md#a-critic).""",
-    "teachers": """\
-These methods learn from the probabilities of a teacher. With a better-trained teacher, `opd` and `gkd` learned faster
-than rewards alone [on the quickstart](../embedded.md#a-teacher). [Which distillation loss is
-right?](../distillation.md) compares their expected updates.""",
-}
-
-# docs/results.md has the numbers.
-REAL, SMALL = "[a real model](../results.md#methods)", "[small models](../results.md#small-models)"
-MEASURED = {
-    "grpo": f"undecided on {REAL}; in {SMALL} 0.02 less on one of two tasks if both are tuned, else within 0.02",
-    "gspo": f"undecided on {REAL}; less on two of three tasks of {SMALL}",
-    "cispo": f"undecided on {REAL}; less on some tasks of {SMALL}, in every comparison",
-    "tepo": f"undecided on {REAL}; less on some tasks of {SMALL}, in every comparison",
-    "gtpo": f"undecided on {REAL}; 0.02 more on one of three tasks of {SMALL}, else undecided or within 0.03",
-    "grpo_s": f"undecided on {REAL}; less on one or two tasks of {SMALL}",
-    "hapo": f"undecided on {REAL}; 0.02 less on two tasks of {SMALL} if both are tuned, else undecided or within 0.02",
-    "tr_grpo": f"undecided on {REAL}; the literal reading learned less there and on three tasks of {SMALL}",
-    "eb_cispo": "better updates in exact worlds, 0.04 to 0.05 less in [trained runs](../results.md#other-questions)",
-}
-
-
 def page(kind: str) -> str:
-    """The page of one family."""
-    title, names = FAMILIES[kind]
-    names = [name for name in names if name in METHODS]
-    return PAGE.format(
-        generated=GENERATED.format(source="src/tokenpo/methods/"),
-        title=title,
-        about=ABOUT[kind],
-        links=textwrap.fill(" ".join(f"[`{name}`](#{name})" for name in names), WIDTH, break_on_hyphens=False),
-        sections="\n\n".join(section(name, names[:place]) for place, name in enumerate(names)),
-    )
+    """The page of one family, written by hand but for the sections of its methods."""
+    names = [name for name in FAMILIES[kind][1] if name in METHODS]
+    text = (PAGES / f"{kind}.md").read_text(encoding="utf-8")
+    return filled(text, {name: functools.partial(section, name, names[:place]) for place, name in enumerate(names)})
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
-    """A method: what it changes, its formula, its options, and where the formula was read.
+    """A method: a snippet, its formula, its options, its source, and folded what the source leaves open.
 
-    A text that a method `before` it on the page has too is not repeated.
+    A text that a method `before` it on the page has too, or that another page has, is not repeated.
     """
-    said = prose(body(name))
+    text, folded = prose(body(name)), ""
     if same := [other for other in before if body(other) == body(name)]:
-        said = f"The formula is [with `{same[0]}`](#{same[0]})."
-    return f"## {name}\n\n{plain(summary(name))}\n\n{said}\n\n{options(name)}\n\n{origin(name)}"
+        text = f"The formula is [with `{same[0]}`](#{same[0]})."
+    elif name in ELSEWHERE:
+        text = f"The formula is [with `{ELSEWHERE[name]}`]({family_of(ELSEWHERE[name])}.md#{ELSEWHERE[name]})."
+    elif found := FOLDED.search(text):
+        folded = DETAILS.format(text[found.start() :])
+        text = text[: found.start()].rstrip()
+    return "\n\n".join(piece for piece in (snippet(name), text, options(name), origin(name, before), folded) if piece)
+
+
+def snippet(name: str) -> str:
+    """How to use a method in Python and in TRL, with the option that is most its own."""
+    given = [(key, option.default) for key, option in options_of(METHODS[name]).items() if option.default is not None]
+    own = [(key, value) for key, value in given if key not in ("low", "high", "dual", "beta")]
+    key, value = (own or given or [("", None)])[0]
+    word = 'float("inf")' if value == float("inf") else repr(value).replace("'", '"')
+    lines = [f'objective = tokenpo.method("{name}"' + (f", {key}={word})" if key else ")")]
+    answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
+    if answer in ("runs", "no `rollout_logprob`"):
+        chosen = f', method_options={{"{key}": {word}}}' if key else ""
+        vllm = " with vLLM" * (answer != "runs")
+        lines.append(f'config = GRPOConfig("runs/{name}", method="{name}"{chosen})  # TRL{vllm}')
+    return "```py\n" + "\n".join(lines) + "\n```"
 
 
 def body(name: str) -> str:
@@ -153,33 +109,26 @@ def body(name: str) -> str:
     return text.partition("\n")[2].strip("\n")
 
 
-def origin(name: str) -> str:
+def origin(name: str, before: Sequence[str] = ()) -> str:
     """Paper, provenance, needs and file of a method, a line each."""
     objective, source = METHODS[name](), paper(name)
     module = inspect.unwrap(METHODS[name]).__module__
     path = "/".join(module.split(".")[1:]) + ".py"
     note = f"; open: {plain(source.note)}" if source.note else ""
     read = "; ".join(map(released, source.code.split("; "))) if source.code else ""
-    lines = [
+    told = [
         f"*Paper*: {plain(source.title)}, {linked(source.reference)}",
         f"*Formula*: [{source.provenance}](README.md#provenance)" + (f", {read}" if read else "") + note,
-        *([f"*Measured*, against DAPO: {MEASURED[name]}"] if name in MEASURED else []),
+    ]
+    if same := [other for other in before if paper(other) == source]:
+        told = [f"*Paper* and *formula*: as [`{same[0]}`](#{same[0]})"]
+    idle = ", ".join(code(type(part).__name__) for part in objective.idle_on_policy)
+    lines = [
+        *told,
         *([f"*Needs*: {needs(objective)}"] if objective.needs else []),
-        *(
-            ["*Sampler*: has to apply `temperature`, which differs from token to token"]
-            if objective.temperature
-            else []
-        ),
-        *(
-            ["*Scope*: batch, so that [`observe`](../ideas.md#scope) sees the whole optimiser step"]
-            if objective.scope == "batch"
-            else []
-        ),
-        *(
-            [f"*Idle* with one update per rollout batch: {', '.join(code(type(p).__name__) for p in idle)}"]
-            if (idle := objective.idle_on_policy)
-            else []
-        ),
+        *(["*Sampler*: has to apply a `temperature` that differs between tokens"] if objective.temperature else []),
+        *(["*Scope*: [the whole optimiser step](../ideas.md#scope)"] if objective.scope == "batch" else []),
+        *([f"*Idle* with one update per rollout batch: {idle}"] if idle else []),
         f"*Code*: [`{path}`](../../src/tokenpo/{path})",
     ]
     return "\n".join(f"- {line}" for line in lines)
@@ -210,9 +159,15 @@ def options(name: str) -> str:
         if not option.words:
             raise SystemExit(f"{name}: the annotation of option {key} has no words")
         names = [f'"{choice}"' for choice in option.choices] or option.kinds
-        values = cell(option.allowed.text) if option.allowed else " or ".join(map(code, names))
+        values = cell(short(option.allowed.text)) if option.allowed else " or ".join(map(code, names))
         rows.append((f"`{key}`", values, code(repr(option.default)), cell(option.words)))
     return table(("option", "value", "default", "meaning"), rows) if rows else "None."
+
+
+def short(text: str) -> str:
+    """A range in signs: "a finite number >= 0" becomes "≥ 0, finite"."""
+    text = re.sub(r"^a finite number ([<>]=? \S+?)(,|$)", r"\1, finite\2", text)
+    return re.sub(r"^a number ", "", text).replace(">=", "≥").replace("<=", "≤").removeprefix("in ")
 
 
 def methods_tables() -> str:
@@ -251,7 +206,7 @@ def generated() -> dict[Path, str]:
     """Every generated file with what it should hold."""
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
-    files = {PAGES / f"{kind}.md": page(kind) for kind in FAMILIES}
+    files = {PAGES / f"{kind}.md": page(kind) for kind in FAMILIES if (PAGES / f"{kind}.md").exists()}
     files[PAGES / "README.md"] = INDEX.format(generated=notice, tables=methods_tables(), provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)

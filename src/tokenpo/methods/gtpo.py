@@ -22,25 +22,6 @@ PAPER = Paper(
     "2508.04349",
     "paper",
     version="v6",
-    about="""
-    A group's rollouts are n right ones, O⁺, and m wrong ones, O⁻. H is the old policy's entropy. At position t, d_t of
-    O⁺ and h_t of O⁻ are alive (not yet finished).
-        GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
-                 O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
-        GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄,   H̄ = mean_t H
-                 O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹
-        GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
-        GRPO-S   A = r̂ normalised over the group; ratio w_i = mean_t r_it (arithmetic), clip, mean over responses
-    Law: at every t, the r̃ of those alive in O⁺ sum to (a1 + a2) d_t, those in O⁻ to −(a1 + a2) h_t.
-
-    Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a
-    polarity has a 0 for every token of the other set, which keeps right tokens positive; "own_set", the literal
-    reading, makes the mean advantage of right tokens 0; "pooled" puts both polarities together. scope "group" follows
-    the formulas, "batch" what the authors say they run.
-    Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity has
-    no gradient and is in no collection. This is not the trajectory-based GTPO of 2508.03772.
-    Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
-    """,
 )
 FLOOR = 1e-8
 
@@ -177,7 +158,27 @@ def gtpo(
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Right tokens earn more where entropy is high, wrong tokens lose more where it is low."""
+    """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
+
+    O⁺ are a group's right responses, O⁻ its wrong ones. At position t, d_t of O⁺ and h_t of O⁻ are alive: they have a
+    token there. H is the old policy's entropy. A right token of average entropy earns a1 + a2 = 1.1, one of twice the
+    average 1.2.
+
+        i in O⁺: r̃_it =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
+        i in O⁻: r̃_it = −a1 − a2 h_t H_it⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
+        A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over the tokens that `normalise` names
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
+
+    `normalise` names, for a token of O⁺: "with_zeros" the group's tokens, those of O⁻ as 0, which keeps A above 0;
+    "own_set" the tokens of O⁺ alone, the literal reading, whose mean A is 0; "pooled" the group's tokens.
+
+    Defaults: a1 = 1, a2 = 0.1, clip 0.2/0.28, no KL (paper). scope "group" follows the formulas, "batch" what the
+    authors say they run.
+    Departures: deviations with ddof 1; entropies below 1e-8 count as 1e-8. A group with one polarity has no gradient
+    and is in no mean. This is not the trajectory-based GTPO of 2508.03772.
+    Reductions: a2 = 0 is ±a1 rewards normalised over tokens. At every t, the r̃ of O⁺ sum to (a1 + a2) d_t, those of O⁻
+    to −(a1 + a2) h_t.
+    """
     clamp = None if entropy_clamp is None else (entropy_clamp[0], entropy_clamp[1])
     shaping = (GroupOverlong(threshold=threshold),) if group_overlong else ()
     credit = PolarTokens(a1, a2, normalise, scope == "batch", clamp, threshold)
@@ -197,7 +198,19 @@ def grpo_s(
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Rewards right responses more for a high mean entropy, and punishes wrong ones more for a low one."""
+    """Rewards right responses more for a high mean entropy, and punishes wrong ones more for a low one.
+
+    O⁺ are a group's n right responses, O⁻ its m wrong ones; H̄ is a response's mean entropy under the old policy.
+
+        i in O⁺: r̂_i =  b1 + b2 n H̄_i / Σ_{k∈O⁺} H̄_k
+        i in O⁻: r̂_i = −b1 − b2 m H̄_i⁻¹ / Σ_{k∈O⁻} H̄_k⁻¹
+        A_i = (r̂_i − mean_g r̂) / (std_g r̂ + 1e-6),   w_i = mean_t r_it
+        J = 1/N Σ_i min(w_i A_i, clip(w_i, 1−low, 1+high) A_i)
+
+    Defaults: b1 = 1, b2 = 0.1, clip 0.2/0.28, no KL (paper).
+    Departures: deviations with ddof 1; entropies below 1e-8 count as 1e-8. A group with one polarity has no gradient.
+    Reductions: b2 = 0 is GRPO on ±1 rewards with the arithmetic ratio.
+    """
     geometric = mean == "geometric"
     ratio = GeometricSequence() if geometric else ArithmeticSequence()
     shaping = (GroupOverlong(threshold=threshold),) if group_overlong else ()

@@ -113,25 +113,6 @@ TOKEN_EFFICIENT = Paper(
     "reconstructed",
     "of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the denominator, "
     "and prefixes from which no response parts",
-    about="""
-    From the abstract: the loss is computed on a small subset of the tokens (S-GRPO), and tokens get credit by matching
-    the prefixes of a group's responses (T-SPMO). How the subset is drawn and the formulas of the credit are ours.
-
-        S-GRPO    kept_it = 1[t ≤ always] or 1[u_it < fraction],   u uniform in [0, 1)
-        J = 1/N Σ_i 1/kept_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept_i = Σ_t kept_it
-
-        T-SPMO    A_it = A(o_i,<t, o_it),   J_it = min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
-        A(u, v)  = mean R of the responses that go on from prefix u with token v
-                 − mean R of those that go on from u with another token;   0 where none does
-        count="pairs":     J = 1/|U| Σ_{(u, v) in U} mean of J_it over the responses that go through (u, v)
-        count="rollouts":  J = 1/Σ|o_i| Σ_i Σ_t J_it
-
-    U is the set of pairs at which responses of a group branch, over the rollout batch. A response that ends at u has no
-    next token there. Sampled responses soon share no prefix: only the tokens at which they branch learn.
-    Defaults: fraction 0.5, always 0, count "pairs", clip 0.2/0.2: ours.
-    Departures: in S-GRPO a response without kept tokens adds 0 and counts in N.
-    Reductions: S-GRPO with fraction = 1 is GRPO.
-    """,
 )
 Always = Annotated[int, whole(0)]
 
@@ -194,7 +175,17 @@ def s_grpo(
     high: High = 0.2,
     always: Annotated[Always, "number of first tokens of a response that are always kept"] = 0,
 ) -> Objective:
-    """Each response learns from a random part of its tokens."""
+    """Each response learns from a random part of its tokens.
+
+    The abstract says that the loss is computed on a small subset of the tokens. How the subset is drawn is ours.
+
+        kept_it = 1[t ≤ always] or 1[u_it < fraction],   u uniform in [0, 1)
+        J = 1/N Σ_i 1/kept_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept_i = Σ_t kept_it
+
+    Defaults: fraction 0.5, always 0, clip 0.2/0.2: ours.
+    Departures: a response without kept tokens adds 0 and counts in N.
+    Reductions: fraction = 1 is GRPO.
+    """
     weight = RowNormalised(Keep(RandomTokens(fraction, always)))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))
 
@@ -208,7 +199,21 @@ def t_spmo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Compares the mean reward after a token with that after its alternatives at the same prefix."""
+    """Compares the mean reward after a token with that after its alternatives at the same prefix.
+
+    The abstract says that tokens get credit by matching the prefixes of a group's responses. The formulas are ours.
+
+        A_it = A(o_i,<t, o_it),   J_it = min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
+        A(u, v)  = mean R of the responses that go on from prefix u with token v
+                 − mean R of those that go on from u with another token;   0 where none does
+        count="pairs":     J = 1/|U| Σ_{(u, v) in U} mean of J_it over the responses that go through (u, v)
+        count="rollouts":  J = 1/Σ|o_i| Σ_i Σ_t J_it
+
+    U is the set of pairs at which responses of a group branch, over the rollout batch. A response that ends at u has no
+    next token there. Sampled responses soon share no prefix: only the tokens at which they branch learn.
+
+    Defaults: count "pairs", clip 0.2/0.2: ours.
+    """
     return Objective(PrefixTree(count == "pairs"), Clip(FixedBounds(low, high)), TokenMean())
 
 
