@@ -7,6 +7,7 @@ python tools/site/docs.py --check    exit 1 and name what is not what the code s
 """
 
 import argparse
+import functools
 import inspect
 import re
 import sys
@@ -20,17 +21,19 @@ import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
 from tokenpo.core.facts import facts_of
-from tokenpo.core.objective import Objective
 from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
-from tokenpo.methods.families import FAMILIES, family as family_of
+from tokenpo.methods.families import FAMILIES
+from tokenpo.methods.families import family as family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PAGES = ROOT / "docs" / "methods"
 PICTURE = "family.svg"
 FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options|Reductions)\*\*: ", re.MULTILINE)
-DETAILS = '<details markdown="1"><summary>Defaults, departures from the source, reductions</summary>\n\n{}\n\n</details>'
+DETAILS = (
+    '<details markdown="1"><summary>Defaults, departures from the source, reductions</summary>\n\n{}\n\n</details>'
+)
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -47,23 +50,22 @@ INDEX = """\
 
 # Methods
 
-Every method is one builder in one table, `tokenpo.methods.METHODS`. `tokenpo.method(NAME, option=...)` gives the
-objective. A page for each family has formulas, options and sources; `tokenpo show NAME` prints the parts. The tests
-compare value and gradient of each method with a [reference implementation](../../tests/oracles) in NumPy.
+Start with [`dapo`](baselines.md#dapo); [Which method for my run?](../which_method.md) says when to take another. On the
+page of its family a method has its idea, when to take it, what we measured, its formula and its options.
+
+`tokenpo show NAME` prints the parts of a method. The tests compare value and gradient of each with a [reference
+implementation](../../tests/oracles) in NumPy. [Engines](../engines.md#which-method-runs-where) lists what runs where,
+[Papers](../papers.md) the sources.
 
 {tables}
 
-## Needs
-
-The optional inputs, fields of [`Rollouts` and `Policy`](../ideas.md#needs-and-refusal), that the objective reads at its
-default options.
-
 ## Provenance
 
-Where a formula was found. No page claims more than this: "second-hand" and "reconstructed" do not reproduce a paper.
+Where we found a formula. "Second-hand" and "reconstructed" methods may differ from their paper.
 
 {provenance}
 """
+
 
 def page(kind: str) -> str:
     """The page of one family, written by hand but for the sections of its methods."""
@@ -94,12 +96,12 @@ def snippet(name: str) -> str:
     own = [(key, value) for key, value in given if key not in ("low", "high", "dual", "beta")]
     key, value = (own or given or [("", None)])[0]
     word = 'float("inf")' if value == float("inf") else repr(value).replace("'", '"')
-    lines = [f'objective = tokenpo.method("{name}"' + (f", {key}={word})" if key else ")")]
+    lines = [f'tokenpo.method("{name}"' + (f", {key}={word})" if key else ")")]
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
-    if answer in ("runs", "no `rollout_logprob`"):
+    if answer in ("runs", "`rollout_logprob`"):
         chosen = f', method_options={{"{key}": {word}}}' if key else ""
         vllm = " with vLLM" * (answer != "runs")
-        lines.append(f'config = GRPOConfig("runs/{name}", method="{name}"{chosen})  # TRL{vllm}')
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{chosen})  # TRL{vllm}')
     return "```py\n" + "\n".join(lines) + "\n```"
 
 
@@ -125,7 +127,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     idle = ", ".join(code(type(part).__name__) for part in objective.idle_on_policy)
     lines = [
         *told,
-        *([f"*Needs*: {needs(objective)}"] if objective.needs else []),
+        *([f"*Needs*: {', '.join(map(code, sorted(objective.needs)))}"] if objective.needs else []),
         *(["*Sampler*: has to apply a `temperature` that differs between tokens"] if objective.temperature else []),
         *(["*Scope*: [the whole optimiser step](../ideas.md#scope)"] if objective.scope == "batch" else []),
         *([f"*Idle* with one update per rollout batch: {idle}"] if idle else []),
@@ -148,19 +150,19 @@ def released(read: str) -> str:
     return f"{repository} at {commit}, [`{path}`](https://github.com/{repository}/blob/{commit}/{path})"
 
 
-def needs(objective: Objective) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(objective.needs)) or "-"
-
-
 def options(name: str) -> str:
     """The builder's keywords as a table: values, default and meaning from its signature."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for key, option in options_of(METHODS[name]).items():
         if not option.words:
             raise SystemExit(f"{name}: the annotation of option {key} has no words")
         names = [f'"{choice}"' for choice in option.choices] or option.kinds
         values = cell(short(option.allowed.text)) if option.allowed else " or ".join(map(code, names))
         rows.append((f"`{key}`", values, code(repr(option.default)), cell(option.words)))
+    if [row[-1] for row in rows if row[0] in ("`low`", "`high`")] == ["clip below", "clip above"]:
+        low, high = (next(row for row in rows if row[0] == key) for key in ("`low`", "`high`"))
+        both = tuple(f"{one}, {other}" for one, other in zip(low, high, strict=True))
+        rows = [both if row == low else row for row in rows if row != high]
     return table(("option", "value", "default", "meaning"), rows) if rows else "None."
 
 
@@ -172,17 +174,11 @@ def short(text: str) -> str:
 
 def methods_tables() -> str:
     """One table a family, one row a method."""
-    head = ("method", "what it changes", "paper", "provenance", "needs")
+    head = ("method", "what it changes", "provenance")
     tables = []
     for kind, (title, names) in FAMILIES.items():
         rows = [
-            (
-                f"[`{name}`]({kind}.md#{name})",
-                cell(summary(name)),
-                linked(paper(name).reference),
-                paper(name).provenance,
-                needs(METHODS[name]()),
-            )
+            (f"[`{name}`]({kind}.md#{name})", cell(summary(name)), paper(name).provenance)
             for name in names
             if name in METHODS
         ]

@@ -21,7 +21,7 @@ KEY = """\
 In a card are the panels in which a method differs most from `grpo`, whose lines are grey: how hard it pushes a token of
 a right response (blue) and of a wrong one (orange), over one fact of the token. [The
 family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed."""
-PARITY = re.compile(r"^\| \[`(\w+)`\][^|]*\|(.*)\|$", re.MULTILINE)
+PARITY = re.compile(r"^\| (\[`[^|]*)\|(.*)\|$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,11 @@ def _shown(name: str) -> Shown:
 def _engines() -> dict[str, tuple[str, ...]]:
     """Method -> the engines that the page of parity shows it in."""
     page = (DOCS / "parity.md").read_text(encoding="utf-8")
-    found = {}
-    for name, cells in PARITY.findall(page):
+    found: dict[str, tuple[str, ...]] = {}
+    for names, cells in PARITY.findall(page):
         embedded, trl, verl, *_ = (cell.strip() != "refused" for cell in cells.split("|"))
         runs = (("embedded", embedded), ("TRL", trl), ("verl", verl))
-        found[name] = tuple(engine for engine, here in runs if here)
+        found |= dict.fromkeys(re.findall(r"\[`(\w+)`\]", names), tuple(engine for engine, here in runs if here))
     return found
 
 

@@ -76,26 +76,31 @@ ENGINES: dict[str, Callable[[str], object]] = {
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),
     "prime-rl": lambda name: prime_rl.require(METHODS[name]()),
 }
-# What a refusal says -> what stands in the way, in a cell.
+# What a refusal says -> what the engine lacks, in a cell.
 REASONS = {
-    r"needs (\w+)": r"no `\1`",
-    r"reads the (rewards)": r"no `\1`",
-    "adapts the temperature": "no temperatures",
-    "looks at a whole update": "no look at an update",
-    "several passes": "no passes",
-    "remembers": "no memory",
-    "into its loss": "no signals",
-    "makes its own credit": "no credit",
-    "credit of": "no old log-probs for credit",
-    "not proportional": "scaled advantages",
-    "divides by": "other denominator",
+    r"needs (\w+)": r"`\1`",
+    r"reads the (rewards)": r"`\1`",
+    "adapts the temperature": "temperatures by token",
+    "looks at a whole update": "a look at a whole update",
+    "several passes": "several passes",
+    "remembers": "a memory between batches",
+    "into its loss": "inputs of a response in the loss",
+    "makes its own credit": "credit by the method",
+    "credit of": "old log-probabilities for credit",
+    "not proportional": "advantages that scale with rewards",
+    "divides by": "its denominator",
 }
 
 
 def runs_where() -> str:
-    """One row for each method: every engine is asked."""
-    rows = [(method_link(name), *(answer(name, ask) for ask in ENGINES.values())) for name in METHODS]
-    return table(("method", *ENGINES), rows)
+    """One row for each engine and thing that it lacks: every engine is asked about every method."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for engine, ask in ENGINES.items():
+        for name in METHODS:
+            if (why := answer(name, ask)) != "runs":
+                found.setdefault((engine, why), []).append(name)
+    rows = [(engine, why, " ".join(map(method_link, names))) for (engine, why), names in found.items()]
+    return table(("engine", "lacks", "so it rejects"), rows)
 
 
 def answer(method: str, ask: Callable[[str], object]) -> str:

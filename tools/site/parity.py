@@ -38,10 +38,10 @@ TEXT = """\
 
 # Parity
 
-Every method in every engine, on one frozen rollout batch of a random model of a few thousand parameters. A cell holds
-two bounds: how far the **loss** is off, relative to the loss, and the **gradient**, relative to its norm; both rounded
-up to a power of ten. Where the engines are installed, `{command}` computes them, and with `--check` it
-computes them again and fails where one is exceeded. Sampling, a GPU and vLLM have no part in them.
+Every engine computes the same loss and gradient, up to rounding. We ran every method in every engine on one frozen
+rollout batch of a random model of a few thousand parameters. A cell has two bounds, rounded up to a power of ten: the
+difference of the **loss**, relative to the loss, and of the **gradient**, relative to its norm. Nothing is sampled
+here, and nothing ran on a GPU.
 
 - *embedded*: the engine of `tokenpo train`, in micro-batches of three rows and with the fused objective where the
   model allows it, compared with the objective called as in [your own loop](own_loop.md) on a plain
@@ -54,13 +54,9 @@ computes them again and fails where one is exceeded. Sampling, a GPU and vLLM ha
   entropies of the tokens, where verl's engine takes over. Each optimiser pass by itself; what a method remembers is as
   at the start.
 
-No smaller bound is told than {single} in float32 and {double} in float64: what is below depends on the machine.
-The page is re-made by hand. Tests hold the same in every run: the authors' and the frameworks' own functions
-(`tests/foreign`), TRL on frozen rollouts (`tests/hosts/trl/test_frozen.py`), every method through verl's layout
-(`tests/hosts/verl/test_loss.py`) and in turn in one run of verl, the embedded engine
-(`tests/train/embedded/test_updates.py`); and that the page has every method, refused where the
-host refuses it (`tests/test_parity.py`). The error names the input that is missing, and a remedy.
-[TRL](trl.md) and [verl](verl.md) say what else was run with them.
+Bounds end at {single} in float32 and {double} in float64: smaller differences depend on the machine. `{command}` writes
+this page, and with `--check` computes it again. *Refused* methods raise an error that names the missing input and a
+remedy; `tests/test_parity.py` compares them with the hosts' own checks.
 
 {table}
 
@@ -114,13 +110,16 @@ def cells(found: Any) -> dict[str, str]:
 
 def page(rows: Mapping[str, Mapping[str, str]]) -> str:
     """The text, from the cells of each method."""
-    body = [(method_link(name), *(rows[name][column] for column in COLUMNS)) for name in METHODS]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name in METHODS:
+        alike.setdefault(tuple(rows[name][column] for column in COLUMNS), []).append(method_link(name))
+    body = [(" ".join(names), *found) for found, names in alike.items()]
     return TEXT.format(
         generated=GENERATED,
         command=COMMAND,
         single=told(COLUMNS["TRL"][1]),
         double=told(COLUMNS["verl, 1 rank"][1]),
-        table=table(("method", *COLUMNS), body),
+        table=table(("methods", *COLUMNS), body),
         open=f"- *{OPEN}*: not computed yet; `{COMMAND}` does it.\n" if any(OPEN in row for row in body) else "",
         options="\n".join(f"- `{name}`: {note}." for name, note in NOTES.items()),
     )
@@ -128,8 +127,10 @@ def page(rows: Mapping[str, Mapping[str, str]]) -> str:
 
 def written(text: str) -> dict[str, dict[str, str]]:
     """Cells of a page, by method."""
-    found = re.findall(r"^\| \[`(\w+)`\]\(methods/\w+\.md#\w+\) \| (.*) \|$", text, re.MULTILINE)
-    return {name: dict(zip(COLUMNS, cells.split(" | "), strict=True)) for name, cells in found}
+    found = re.findall(r"^\| (\[`.*?) \| (.*) \|$", text, re.MULTILINE)
+    cells_of = {name: cells.split(" | ") for names, cells in found for name in re.findall(r"\[`(\w+)`\]", names)}
+    order = [*METHODS, *cells_of]
+    return {name: dict(zip(COLUMNS, cells_of[name], strict=True)) for name in sorted(cells_of, key=order.index)}
 
 
 def exceeded(old: str, new: str) -> bool:

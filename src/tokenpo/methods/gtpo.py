@@ -18,10 +18,7 @@ from .options import GroupPenalty, High, Low, Threshold
 from .paper import Paper
 
 PAPER = Paper(
-    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy",
-    "2508.04349",
-    "paper",
-    version="v6",
+    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", "2508.04349", "paper", version="v6"
 )
 FLOOR = 1e-8
 
