@@ -40,12 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
-        try:
-            options = _parsed(sys.argv[1:] if arguments is None else arguments)
-            with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
-                return options.run(options)
-        finally:  # also after --help, which exits: the disk may be full
-            sys.stdout.flush()
+        options = _parsed(sys.argv[1:] if arguments is None else arguments)
+        with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
+            return options.run(options)
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130

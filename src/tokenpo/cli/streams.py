@@ -3,15 +3,13 @@
 import errno
 import os
 import shutil
-import stat
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from ..base.errors import TokenPOError
-from ..base.pool import fill_standard_descriptors
 from ..base.text import disarmed
 
 UNSEEN = 10_000  # characters of a line, without a terminal
@@ -21,12 +19,11 @@ LEAST = 20  # characters of the last column, however narrow the terminal is
 class Outliving:
     """A text stream; text written after its reader has gone (`| head`, a closed terminal) is lost, without an error.
 
-    Control characters (if `filtered`) and characters that the encoding lacks are written as escapes. A full disk under
-    the output file raises TokenPOError if the text is `needed`; else it is lost, with a warning.
+    Control characters (if `filtered`) and characters that the encoding lacks are written as escapes.
     """
 
-    def __init__(self, stream: Any, *, filtered: bool = True, needed: bool = True) -> None:
-        self._stream, self._filtered, self.needed = stream, filtered, needed
+    def __init__(self, stream: Any, *, filtered: bool = True) -> None:
+        self._stream, self._filtered = stream, filtered
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -34,45 +31,36 @@ class Outliving:
     @property
     def unfiltered(self) -> "Outliving":
         """The same stream for a library that writes its own escape sequences."""
-        return Outliving(self._stream, filtered=False, needed=self.needed)
+        return Outliving(self._stream, filtered=False)
 
     def write(self, text: str) -> int:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = (disarmed(text) if self._filtered else text).encode(encoding, "backslashreplace").decode(encoding)
-        self._tolerate(lambda: self._stream.write(shown))
+        with self._outlived():
+            self._stream.write(shown)
         return len(text)
 
     def flush(self) -> None:
-        self._tolerate(self._stream.flush)
+        with self._outlived():
+            self._stream.flush()
 
-    def _tolerate(self, call: Callable[[], object]) -> None:
-        """Makes the call; if the reader has gone or the disk is full, later output goes to the null device."""
+    @contextmanager
+    def _outlived(self) -> Iterator[None]:
         try:
-            call()
+            yield
         except OSError as error:
-            # isatty() is False for a closed terminal; its mode still shows a character device.
-            terminal = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
             # Python flushes the stream's buffer once more when it ends, which must not fail.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-            if terminal or isinstance(error, BrokenPipeError):
-                return
-            said = f"what is printed cannot be written: {error.strerror}"
-            if self.needed:
-                raise TokenPOError(said) from error
-            print(f"tokenpo: {said}; the work goes on without it", file=sys.stderr)
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
 @contextmanager
 def outliving() -> Iterator[None]:
-    """Makes both standard streams outlive their readers; streams closed at the start (`>&-`) are the null device."""
-    fill_standard_descriptors()
-    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    """Makes both standard streams outlive their readers."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = made = Outliving(before[0]), Outliving(before[1], needed=False)
+    sys.stdout, sys.stderr = made = Outliving(before[0]), Outliving(before[1])
     try:
         yield
     finally:

@@ -100,20 +100,6 @@ def test_a_signal_while_the_report_is_written_names_the_command_that_writes_it(
     assert f"tokenpo report {tmp_path / 'run'}" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("both", [False, True])
-def test_a_full_disk_under_the_console_ends_no_run(both, small, coin, tmp_path, monkeypatch, capsys):
-    *_, recipe = script(tmp_path, small(tmp_path / "run", evaluate={"problems": 0}))
-    with Path("/dev/full").open("w") as out, Path("/dev/full").open("w") as errors:
-        monkeypatch.setattr(sys, "stdout", out)
-        if both:
-            monkeypatch.setattr(sys, "stderr", errors)
-        assert main(["train", recipe, "--no-report"]) == 0
-    said = "tokenpo: what is printed cannot be written: No space left on device; the work goes on without it\n"
-    assert capsys.readouterr().err == ("" if both else said)
-    assert len(numbers(tmp_path / "run")) == 4 and (tmp_path / "run" / "model").is_dir()
-
-
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGHUP, 2)])
 def test_a_signal_asks_and_only_a_second_ctrl_c_ends(number, times, capfd):
     """A closed shell sends SIGHUP, and so does the kernel afterwards; under nohup it stays ignored."""
