@@ -4,7 +4,6 @@ import functools
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -77,15 +76,13 @@ def test_a_hang_a_death_and_an_exception_cost_one_answer_each(pool: Pool) -> Non
     assert pool.map([("echo", 1)]) == [Outcome(1)]
 
 
-def test_workers_are_lean_their_set_order_is_fixed_and_one_that_died_while_idle_is_replaced(source: Path) -> None:
-    pool = Pool(source, "verify", workers=1)
-    first = pool.map([("state",)])[0].value
-    os.kill(pool._workers[0].process.pid, 9)
-    os.waitid(os.P_PID, pool._workers[0].process.pid, os.WEXITED | os.WNOWAIT)
-    again = pool.map([("state",)])[0].value
-    pool.close()
-    assert first[:2] == again[:2] and first[0] == []
-    assert first[2] != again[2]
+def test_workers_are_lean_and_their_set_order_is_fixed(source: Path) -> None:
+    lean = []
+    for _ in range(2):
+        pool = Pool(source, "verify", workers=1)
+        lean.append(pool.map([("state",)])[0].value[:2])
+        pool.close()
+    assert lean[0] == lean[1] and lean[0][0] == []
 
 
 def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path) -> None:
@@ -113,26 +110,6 @@ def test_a_worker_that_does_not_read_loses_its_job_to_the_limit(pool: Pool, size
     assert time.monotonic() - began < 20 and stopped.process.returncode == -signal.SIGKILL
 
 
-CLOSED = """
-import sys
-from pathlib import Path
-from tokenpo.base.pool import Pool
-
-pool = Pool(Path(sys.argv[1]), "verify", workers=1, limit=20)
-Path(sys.argv[2]).write_text(repr([outcome.value for outcome in pool.map([("echo", 1), ("echo", 2)])]))
-"""
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_workers_answer_where_standard_descriptors_are_closed(source: Path, tmp_path: Path, closed: str) -> None:
-    """As under some service managers; a pipe that got descriptor 0 is lost when the worker moves its streams."""
-    script = tmp_path / "trainer.py"
-    script.write_text(CLOSED)
-    command = f'exec "$0" "$1" "$2" "$3" {closed}'
-    done = subprocess.run(["sh", "-c", command, sys.executable, script, source, tmp_path / "out"], timeout=60)
-    assert (done.returncode, (tmp_path / "out").read_text()) == (0, "[1, 2]")
-
-
 def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> None:
     note = tmp_path / "child"
     assert pool.map([("child", str(note))]) == [Outcome(None, "timeout")]
@@ -149,7 +126,7 @@ def test_a_verifier_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TokenPOError, match=r"could not start: ModuleNotFoundError.*no_such_package"):
         Pool(tmp_path / "broken.py", "verify").map([("echo", 1)])
     (tmp_path / "dying.py").write_text("import os; os._exit(1)")
-    with pytest.raises(TokenPOError, match="did not start"):
+    with pytest.raises(TokenPOError, match="could not start: crash"):
         Pool(tmp_path / "dying.py", "verify").map([("echo", 1)])
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -23,31 +21,23 @@ _PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports
 _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
-_LONGEST = 1_000_000  # seconds, eleven days; the system's own waits allow little more
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The `value` of a job, or None and a note: "timeout", "crash", "not an answer" or "error: <exception>"."""
+    """The `value` of a job, or None and a note: "timeout", "crash" or "error: <exception>"."""
 
     value: Any
     note: str = ""
     seconds: float = field(default=0.0, compare=False)
 
 
-def fill_standard_descriptors() -> None:
-    """Opens the null device at each of the descriptors 0 to 2 that is closed, else a pipe or a file would get it."""
-    while (place := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(place, True)
-    os.close(place)
-
-
 class Pool:
     """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
 
-    A worker that exceeds the limit, dies or writes something other than an answer is killed and replaced; its job is
-    not tried again. Arguments and results must be JSON. The hash seed is fixed, so sets have one order.
+    A worker that exceeds the limit or dies is killed and replaced; its job is not tried again. Arguments and results
+    must be JSON. The hash seed is fixed, so sets have one order.
 
     Args:
         source: a Python file that imports no more than it needs.
@@ -68,12 +58,13 @@ class Pool:
         memory: int = 2**32,
         users: Sequence[str] = (),
     ) -> None:
-        if not (0 < limit <= _LONGEST and workers > 0):
+        if not (0 < limit <= threading.TIMEOUT_MAX and workers > 0):
             raise TokenPOError(f"{workers} workers with {limit} seconds for an answer: give 1 or more, and a time")
         self.function, self.limit, self.size = function, limit, workers
         self._arguments = [str(source), function, str(memory), *users]
         self._users = bool(users)
         self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self._workers)
 
@@ -86,7 +77,8 @@ class Pool:
             try:
                 return list(threads.map(self._outcome, texts))
             except BaseException:  # also Ctrl-C
-                for worker in [*self._workers]:
+                self._idle.clear()
+                for worker in self._workers:
                     worker.kill()  # its thread reads the end of its answers, and ends too
                 raise
 
@@ -95,83 +87,64 @@ class Pool:
         self._finalizer()
 
     def _outcome(self, job: str) -> Outcome:
-        worker = next((worker for worker in [*self._workers] if worker.turn.acquire(blocking=False)), None)
-        if worker is not None and worker.process.poll() is not None:  # it died while it was idle
-            self._replace(worker)
-            worker = None
-        worker = worker or self._started()
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = self._started()
         began = time.monotonic()
         answer, note = worker.ask(job, self.limit)
         if note:
-            self._replace(worker)
+            self._workers.remove(worker)
+            worker.end()
         else:
-            worker.turn.release()
-        note = note or (f"error: {answer['error']}" if "error" in answer else "")
+            self._idle.append(worker)
+            note = f"error: {answer['error']}" if "error" in answer else ""
         return Outcome(answer.get("value"), note, time.monotonic() - began)
 
     def _started(self) -> "_Worker":
         worker = _Worker(self._arguments, self._users)
         self._workers.append(worker)
         answer, note = worker.ask("[]", _USERS_START_LIMIT if self._users else _START_LIMIT)
-        if note:
-            raise TokenPOError(f"a worker process did not start ({note}): {' '.join(self._arguments)}")
-        if "failed" in answer:
-            raise TokenPOError(f"a worker process could not start: {answer['failed']:.500}")
+        if why := note or answer.get("failed"):
+            raise TokenPOError(f"a worker process for {self.function!r} could not start: {why:.500}")
         return worker
-
-    def _replace(self, worker: "_Worker") -> None:
-        self._workers.remove(worker)
-        worker.end()
 
 
 class _Worker:
-    """One process; the thread that holds `turn` waits for its answer."""
+    """One process, used by one thread at a time."""
 
     def __init__(self, arguments: Sequence[str], users: bool) -> None:
-        self.turn = threading.Lock()
-        self.turn.acquire()
-        fill_standard_descriptors()
-        theirs, self._ours = os.pipe()  # our end closes when this process ends, however it ends; then the worker ends
-        try:
-            # In its own session Ctrl-C in the terminal doesn't reach the worker, and a kill reaches its children too.
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM), str(theirs), *arguments],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=None if users else subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[theirs],
-                env=os.environ | _SAME_ORDER | ({} if users else _ONE_THREAD),
-            )
-        except BaseException:
-            os.close(self._ours)
-            raise
-        finally:
-            os.close(theirs)
+        # In its own session Ctrl-C in the terminal doesn't reach the worker, and a kill reaches its children too.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(_PROGRAM), str(os.getpid()), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if users else subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | _SAME_ORDER | ({} if users else _ONE_THREAD),
+        )
         self._jobs, self._answers = present(self.process.stdin, "stdin"), present(self.process.stdout, "stdout")
-        os.set_blocking(self._jobs.fileno(), False)  # the process may not read
+        self._late = False
 
     def ask(self, job: str, limit: float) -> tuple[dict[str, Any], str]:
-        """(the answer, ""), or ({}, a note); the exchange takes `limit` seconds at most, whoever holds the pipes."""
-        token, end = secrets.token_hex(16).encode(), time.monotonic() + limit
-        left, said, chunk = memoryview(token + job.encode() + b"\n"), b"", b""
-        with contextlib.suppress(BrokenPipeError):  # it has died
-            while left:
-                if not _ready(self._jobs.fileno(), select.POLLOUT, end):
-                    return {}, "timeout"
-                left = left[os.write(self._jobs.fileno(), left) :]
-        while b"\n" not in chunk and token.startswith(said[: len(token)]):
-            if not _ready(self._answers.fileno(), select.POLLIN, end):
-                return {}, "timeout"
-            chunk = os.read(self._answers.fileno(), 1 << 16)
-            if not chunk:
-                return {}, "crash"
-            said += chunk
-        if said.startswith(token):
-            with contextlib.suppress(ValueError, RecursionError):  # a value that JSON can write but not read
-                return dict(json.loads(said.removeprefix(token))), ""
-        return {}, "not an answer"
+        """(the answer, ""), or ({}, "timeout" or "crash")."""
+        timer = threading.Timer(limit, self._too_late)
+        timer.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it has died
+                self._jobs.write(job.encode() + b"\n")
+                self._jobs.flush()
+            line = self._answers.readline()
+        finally:
+            timer.cancel()
+            timer.join()
+        if self._late or not line.endswith(b"\n"):
+            return {}, "timeout" if self._late else "crash"
+        return json.loads(line), ""
+
+    def _too_late(self) -> None:
+        self._late = True
+        self.kill()
 
     def kill(self) -> None:
         if self.process.returncode is None:
@@ -180,17 +153,7 @@ class _Worker:
 
     def end(self) -> None:
         self.kill()
-        self.process.wait()
-        self._jobs.close()
-        self._answers.close()
-        os.close(self._ours)
-
-
-def _ready(descriptor: int, event: int, end: float) -> bool:
-    """Waits until the descriptor is ready or its other end closed; False at the time `end`."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
+        self.process.communicate()
 
 
 def _end(workers: list[_Worker]) -> None:

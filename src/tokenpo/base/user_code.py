@@ -6,7 +6,6 @@ Imports nothing of this package: a worker process (worker.py) runs this file by 
 import contextlib
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import os
@@ -14,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 # Prefix of the names of modules loaded from files; no import statement can have such a name. It has no dot, else pickle
@@ -79,7 +77,7 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """`Loaded` for a worker process, without the "error", which no JSON can hold."""
+    """`Loaded` for a worker process, without the "error", which JSON cannot hold."""
     loaded = Loaded(path, search)
     return lambda *job: {key: value for key, value in loaded(*job).items() if key != "error"}
 
@@ -150,25 +148,15 @@ def _from_file(path: Path) -> Any:
     name = f"{FROM_FILE}{path.stem.replace('.', '_')} {digest}"
     if name in sys.modules:
         return sys.modules[name]
-    loader = _Uncached(name, str(path))
-    spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
-    spec.has_location = True  # the module has a __file__
-    module = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location(name, path)
     # Dataclasses and pickle look up a class's module by its name in sys.modules.
-    sys.modules[name] = module
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     try:
-        loader.exec_module(module)
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
     except BaseException:
         del sys.modules[name]
         raise
     return module
-
-
-class _Uncached(importlib.machinery.SourceFileLoader):
-    """Compiles the file as it is: Python takes a cached one for current if second and size of the last change agree."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 @contextlib.contextmanager

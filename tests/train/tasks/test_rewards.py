@@ -61,14 +61,6 @@ def verl_slow(solution_str, ground_truth):
     print("a reward function may print", solution_str)
     time.sleep(60 * (len(solution_str) == 3))
     return 1.0
-def forging(completions):
-    import os
-    for fd in range(256):
-        try:
-            os.write(fd, b'{"value": {"value": [1.0, 1.0], "kind": "list"}}\\n{"value": {}}\\n' if fd != 2 else b"")
-        except OSError:
-            pass
-    return [0.0, 0.0]
 def reading(completions):
     import sys
     return [0.5 if sys.stdin.read() == "" else 0.0, float("nan")]
@@ -135,7 +127,6 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
         ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
         ("dying", ["crash"] * 2, r"broke off \(crash\)"),
-        ("forging", ["not an answer"] * 2, r"broke off \(not an answer\)"),
         ("reading", ["", "not finite"], "gave nan on row 1"),
         ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 char"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),

@@ -31,7 +31,7 @@ class UserReward(Verifier):
         correct_at: least reward that counts as correct.
         seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
         on_error: for a failed call: "stop" raises TokenPOError, "zero" gives its answers reward 0 and a note:
-            "timeout", "crash", "not an answer", "error: <exception>", "wrong length", "not finite", "not a number".
+            "timeout", "crash", "error: <exception>", "wrong length", "not finite", "not a number".
     """
 
     needs_answer, gives_away, reads_answers = False, False, False  # the columns that a function reads are not known
