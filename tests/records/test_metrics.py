@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base import files
-from tokenpo.base.jsonl import finite, last_line
+from tokenpo.base.jsonl import finite
 from tokenpo.records.log import describe
 from tokenpo.records.run import read_run
 
@@ -68,21 +68,6 @@ def test_what_is_no_number_is_left_out_and_what_is_too_large_is_none(tmp_path):
     assert run.names == ["kl", "loss"]
     assert run.series("kl") == [(1, None), (2, 0.0)]
     assert run.series("loss") == [(1, None), (2, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("text", "last"),
-    [
-        (b"", b""),
-        (b"cut", b""),
-        (b"a\n", b"a"),
-        (b"a\nb\ncut", b"b"),
-        (b"a\n" + b"b" * 200_000 + b"\ncut", b"b" * 200_000),
-    ],
-)
-def test_the_last_line_is_read_from_behind(tmp_path, text, last):
-    (tmp_path / "log").write_bytes(text)
-    assert last_line(tmp_path / "log") == last
 
 
 def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:

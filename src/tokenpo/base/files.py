@@ -12,13 +12,10 @@ import json
 import os
 import secrets
 import shutil
-import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .errors import TokenPOError
 
@@ -38,7 +35,7 @@ def whole(path: Path) -> Iterator[Path]:
     """
     part = _fresh(path)
     try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+        part.touch(exist_ok=False)
         yield part
         sync(part)
         part.replace(path)
@@ -54,37 +51,22 @@ def whole_directory(path: Path) -> Iterator[Path]:
     The old directory is kept as `old_of(path)` until the new one has the name, so one of them always exists.
     Raises OSError if the path cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))
+    work = _fresh(path)
+    work.mkdir(parents=True)
     try:
-        work = scratch / part_of(path).name  # mkdtemp's own directory is closed to all but its owner
-        work.mkdir()
         yield work
         for place in (*work.rglob("*"), work):
             sync(place)
-        _publish(work, path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)  # it would take space on a full disk
-        raise
-    with contextlib.suppress(OSError):
-        scratch.rmdir()
-
-
-def _publish(work: Path, path: Path) -> None:
-    old, existed = old_of(path), os.path.lexists(path)
-    if existed:
-        remove_directory(old)
-        path.rename(old)
-    try:
+        if os.path.lexists(path):
+            remove_directory(old_of(path))
+            path.rename(old_of(path))
         work.rename(path)
     except BaseException:
-        if existed:
-            with contextlib.suppress(OSError):  # it is still whole under the other name
-                old.rename(path)
+        shutil.rmtree(work, ignore_errors=True)  # it would take space on a full disk
         raise
     sync(path.parent)
     with contextlib.suppress(OSError):  # the new one has its name; `sweep` removes the rest later
-        remove_directory(old)
+        remove_directory(old_of(path))
 
 
 def sweep(path: Path) -> None:
@@ -107,23 +89,13 @@ def remove_directory(path: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def opened(path: Path, largest: int | None = None) -> BufferedReader:
-    """A file to read; raises OSError if it is unreadable, a pipe or a device, or has more than `largest` bytes."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
-    state = os.fstat(handle)
-    plain = stat.S_ISREG(state.st_mode)
-    if plain and (largest is None or state.st_size <= largest):
-        return os.fdopen(handle, "rb")
-    os.close(handle)
-    if plain:
-        raise OSError(errno.EFBIG, f"it has {state.st_size:,} bytes, of which {largest:,} are the most", str(path))
-    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-
-
-def read_text(path: Path, largest: int = LARGEST) -> str:
-    """The text of a file; raises OSError as `opened`, and ValueError if it is not UTF-8."""
-    with opened(path, largest) as file:
-        return file.read(largest + 1).decode()
+def read_text(path: Path) -> str:
+    """The text of a file; raises OSError if it has more than `LARGEST` bytes, and ValueError if it is not UTF-8."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST:,} bytes", str(path))
+    return content.decode()
 
 
 def json_object(path: Path) -> dict[str, Any]:
@@ -163,7 +135,7 @@ def fingerprint(files: Iterable[Path]) -> str:
     """A hash of the files' names and bytes; raises OSError if one cannot be read."""
     total = hashlib.sha256()
     for file in files:
-        with opened(file) as stream:
+        with file.open("rb") as stream:
             total.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()[:16]
 
@@ -217,45 +189,22 @@ def make_directory(directory: Path) -> Path:
     return directory
 
 
-def lock_file(directory: Path) -> Path:
-    """The lock file of --out, made with its directory; TokenPOError if it cannot be made."""
-    with making(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        os.close(opened_in_place(directory / ".lock", os.O_RDWR))
-    return directory / ".lock"
-
-
 @contextlib.contextmanager
-def locked(path: Path, busy: str) -> Iterator[IO[str]]:
+def locked(path: Path, busy: str) -> Iterator[None]:
     """Locks a file for this process until the block ends; raises TokenPOError(busy) if another process holds it."""
-    with os.fdopen(opened_in_place(path, os.O_RDWR), "w") as file:
-        if not _lock(file.fileno()):
-            raise TokenPOError(busy)
-        yield file
-
-
-def _lock(handle: int) -> bool:
-    """Takes the lock; False if another process holds it. Some network file systems have no locks: then True."""
     # Not on Windows, where the package is not supported but its core may be imported.
     import fcntl
 
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        pass
-    return True
+    with os.fdopen(opened_in_place(path, os.O_RDWR), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise TokenPOError(busy) from error
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
 
 
 def opened_in_place(path: Path, flags: int) -> int:
-    """A handle to write a file in place, made if it is missing; raises TokenPOError for a link."""
-    refusal = TokenPOError(f"{path} is a link or no regular file, and is not written through: remove it, or copy it")
-    if path.is_symlink():
-        raise refusal
-    handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        os.close(handle)
-        raise refusal
-    return handle
+    """A handle to write a file in place, made if it is missing; raises OSError for a symbolic link."""
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o666)

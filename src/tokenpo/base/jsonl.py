@@ -1,6 +1,5 @@
 """JSON lines: appended one whole line at a time, cut back to the size at a checkpoint, and read leniently."""
 
-import contextlib
 import json
 import math
 import os
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from .errors import TokenPOError
-from .files import LARGEST, explained, opened, opened_in_place
+from .files import LARGEST, explained, opened_in_place
 
 
 class Lines:
@@ -19,21 +18,14 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.fdopen(opened_in_place(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
+        self._file = os.fdopen(opened_in_place(path, os.O_WRONLY | os.O_APPEND), "ab")
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends a line; raises OSError if the disk is full, and leaves the file as it was before."""
+        """Appends a line; raises OSError if the disk is full."""
         # Half a surrogate pair cannot be encoded, but its escape is valid inside a JSON string.
         line = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-        before = os.fstat(self._file.fileno()).st_size
-        left = memoryview(line)
-        try:
-            while left:
-                left = left[self._file.write(left) or 0 :]
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file.fileno(), before)
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self._file.write(line)
+        self._file.flush()
 
     def sync(self) -> int:
         """Syncs the file; returns its size in bytes."""
@@ -85,7 +77,7 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
 
 def byte_lines(path: Path) -> Iterator[bytes]:
     """The lines of a file with their ends; TokenPOError if it cannot be read or one has more than `LARGEST` bytes."""
-    with explained(lambda why: f"{path} cannot be read: {why}"), opened(path) as file:
+    with explained(lambda why: f"{path} cannot be read: {why}"), path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
             if len(line) == LARGEST:
                 raise TokenPOError(f"{path} line {number} has more than {LARGEST:,} bytes: remove it, or what wrote it")
@@ -98,18 +90,6 @@ def parsed(line: bytes) -> Any:
         return from_json(line)
     except ValueError:  # also raised for half a surrogate pair, which `Lines` may have written
         return json.loads(line)
-
-
-def last_line(path: Path) -> bytes:
-    """The last complete line, read from the end of the file; empty if there is none."""
-    with opened(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        for reach in (1 << power for power in range(16, 27)):
-            file.seek(max(0, size - reach))
-            *lines, _ = file.read(reach).split(b"\n")
-            if len(lines) > 1 or reach >= size:
-                return lines[-1] if lines else b""
-    return b""
 
 
 def with_step(value: Any) -> dict[str, Any]:

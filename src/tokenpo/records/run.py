@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.files import LARGEST, json_object, opened
+from ..base.files import json_object, read_text
 from ..base.jsonl import parsed, whole_lines
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 from .rollouts import PLACES
@@ -69,7 +69,7 @@ class Trace:
     notes: tuple[str, ...]
 
     def load(self, offset: int) -> Rollout:
-        with opened(self.path) as file:
+        with self.path.open("rb") as file:
             file.seek(offset)
             return _rollout(parsed(file.readline()))
 
@@ -141,9 +141,8 @@ def in_words(value: Any) -> str:
 
 def _text(path: Path) -> str:
     try:
-        with opened(path, LARGEST) as file:
-            return file.read(LARGEST).decode(errors="replace")
-    except OSError:
+        return read_text(path)
+    except (OSError, ValueError):
         return ""
 
 

@@ -103,6 +103,7 @@ def dying(at: int) -> Iterator[list[str]]:
         line = json.dumps(tokenpo.base.jsonl.finite(record)).encode()
         if len(seen) + 1 > at:
             self._file.write(line[: len(line) // 2])
+            self._file.flush()
         touch(f"line {self.path.name}")
         whole(self, record)
 

@@ -47,7 +47,6 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
         ("method = 'hapo'", ["method = 'hapo': it is a section: write [method] and its settings below"]),
         ("train = ", []),
         (b"\xff\xfe", ["is not TOML in UTF-8"]),
-        ("#" * 262_145, ["it has 262,145 bytes, of which 262,144 are the most"]),
     ],
 )
 def test_a_mistake_names_the_file_the_setting_and_what_to_write(tmp_path, text, words):

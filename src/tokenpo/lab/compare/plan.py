@@ -4,7 +4,6 @@ Runs that exist are grouped under the labels that the user gives: `LABEL=PATTERN
 processes, several at once: finished ones are skipped, unfinished ones resumed, and other directories are refused.
 """
 
-import contextlib
 import glob
 import json
 import os
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import TokenPOError
 from ...base.files import expanded, is_fresh, make_directory, opened_in_place, read_text
-from ...base.jsonl import last_line
+from ...base.jsonl import whole_lines, with_step
 from ...base.terminal import Interrupt
 from ...base.text import duration, flat
 from ...records.run import Run, read_run
@@ -342,9 +341,8 @@ def is_whole(run: PlannedRun) -> bool:
 
 def steps_made(run: PlannedRun) -> int:
     """The last step in the whole lines of metrics.jsonl; 0 without one."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return int(json.loads(last_line(run.directory / "metrics.jsonl"))["step"])
-    return 0
+    log = run.directory / "metrics.jsonl"
+    return max((line.value["step"] for line in whole_lines(log, with_step, [])), default=0) if log.is_file() else 0
 
 
 def execute(runs: Sequence[PlannedRun], jobs: int, out: Path, command: Command = train_command) -> Ended:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...base.files import explained, is_fresh, lock_file, locked, making, numbered, read_text, write_whole
+from ...base.files import explained, is_fresh, locked, make_directory, numbered, read_text, write_whole
 from ...base.jsonl import Lines, byte_lines, cut, finite
 from ...base.text import differences
 from ...core.head.kept import Cut
@@ -140,7 +140,7 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
             batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
             if lines is None:  # only now, so that an error in sampling leaves no files
                 busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"
-                stack.enter_context(locked(lock_file(directory), busy))
+                stack.enter_context(locked(make_directory(directory) / ".lock", busy))
                 if _cut_to_batches(directory / SAMPLES, plan) != start:  # it wrote in between
                     raise TokenPOError(busy)
                 prepare(directory, config)
@@ -185,9 +185,7 @@ def write_results(directory: Path, config: Config, summary: Summary) -> Path:
 def prepare(directory: Path, config: Config) -> None:
     """Makes the directory of an evaluation, unless the same evaluation made it already; raises as `check`."""
     if not check(directory, config):
-        with making(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            write_whole(directory / CONFIG, _json(config))
+        write_whole(make_directory(directory) / CONFIG, _json(config))
 
 
 def check(directory: Path, config: Config) -> bool:

@@ -21,7 +21,6 @@ from ...core.head.kept import MOST, Cut
 from ...core.on_policy import KLHold
 from .command_line import apply, put, short
 
-LONGEST = 256 * 1024  # bytes of a recipe
 _PATH = r"^[^\x00-\x1f]+$"
 _MOST = 5  # mistakes in one message: a file that is no recipe at all would fill the screen
 _FREE = ("options", "method")  # tables with the options of a task or a method
@@ -279,7 +278,7 @@ def read_raw(recipe: Path) -> dict[str, Any]:
     """The tables of a recipe or a config.json; raises TokenPOError if it cannot be read or parsed."""
     kind = "JSON" if recipe.suffix == ".json" else "TOML"
     try:
-        text = read_text(recipe, LONGEST).removeprefix("\ufeff")  # the mark that some editors of Windows write first
+        text = read_text(recipe).removeprefix("\ufeff")  # the mark that some editors of Windows write first
         raw = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}; give a recipe or a run's directory") from error

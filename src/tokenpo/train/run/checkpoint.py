@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError
-from ...base.files import LARGEST, json_object, opened, remove_directory, whole_directory
+from ...base.files import json_object, remove_directory, whole_directory
 from .. import models as language
 from ..models.directory import trained
 from . import card
@@ -240,5 +240,5 @@ def _is_whole(path: Path) -> bool:
 
 
 def _checksum(file: Path) -> str:
-    with opened(file, LARGEST if file.suffix == ".json" else None) as stream:
+    with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
