@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rise", type=float, help="fail above so many MiB an hour")
     options = parser.parse_args()
     from tokenpo.train.recipe.config import parse_config
-    from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.loop import train
     from tokenpo.train.run.step import View
 
     began = time.monotonic()

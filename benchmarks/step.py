@@ -36,7 +36,7 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from timing import clock
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]

@@ -17,7 +17,7 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl", "model/model.safetensor
 def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
     """What a run leaves."""
     from tokenpo.train.recipe.config import parse_config
-    from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.loop import train
     from tokenpo.train.run.step import View
 
     config = parse_config(

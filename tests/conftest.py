@@ -5,7 +5,6 @@ import signal
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -46,14 +45,3 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the test's sessions meet: the model that ships with the package, elsewhere."""
-    from tinker_support import Cloud, Service
-    from tokenpo.train.models.directory import ASSETS
-
-    cloud = Cloud(ASSETS)
-    monkeypatch.setattr("tokenpo.train.run.tinker.loop.connect", lambda config: Service(cloud))
-    return cloud

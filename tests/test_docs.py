@@ -198,7 +198,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.core.statistics import LAGS
     from tokenpo.records.metrics import BY_LAG, LOGGED, REWARDS
     from tokenpo.train.recipe.config import parse_config
-    from tokenpo.train.run.embedded import train
+    from tokenpo.train.run.loop import train
     from tokenpo.train.run.step import View
 
     run = {

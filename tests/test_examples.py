@@ -13,13 +13,12 @@ from tokenpo.cli.main import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = sorted(path.stem for path in EXAMPLES.glob("*.txt"))
-SMALL = {"tinker_loop"}
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_script_prints_what_is_beside_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [name, "--small"] if name in SMALL else [name])
+    monkeypatch.setattr("sys.argv", [name])
     with redirect_stdout(io.StringIO()) as said:
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert said.getvalue() == (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8")
@@ -49,5 +48,5 @@ def test_every_example_stands_on_the_page() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.glob("*.txt")]:
         assert f"({path.name})" in page, path.name
-    scripts = "benchmark_file compare_seeds entropy_collapse new_method tinker_loop"
+    scripts = "benchmark_file compare_seeds entropy_collapse new_method"
     assert scripts.split() == PRINTED

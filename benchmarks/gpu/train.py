@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import step
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 
 Case = Callable[[], dict[str, float | str]]

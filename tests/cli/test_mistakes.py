@@ -18,7 +18,6 @@ MISTAKES = [
     ("report /no/such/run", "/no/such/run"),
     ("train", "needs a recipe"),
     ("train quickstart --accept-changes", "--accept-changes goes with --resume RUN"),
-    ("train quickstart --probe", "--probe is of a Tinker server: add --engine tinker"),
     ("train quikstart", "did you mean 'quickstart'"),
     ("train quickstart --set train.lrr=1", "has no key 'lrr'"),
     ("train quickstart --method tepoo", "did you mean 'tepo'"),

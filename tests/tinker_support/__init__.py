@@ -6,23 +6,6 @@ sends weights = −gradient; a client whose loss failed takes no request any mor
 answered here: forward and backward passes, which accumulate, steps of AdamW, snapshots, samples and checkpoints.
 """
 
-from pathlib import Path
-
-from tokenpo.train.recipe.config import Config
-from tokenpo.train.run import loop
-from tokenpo.train.run.step import View
-from tokenpo.train.run.tinker.loop import Server
-
 from .server import MODEL, Cloud, Sampler, Service
 
-__all__ = ["MODEL", "Cloud", "Sampler", "Service", "resume", "train"]
-
-
-def train(config: Config) -> loop.Outcome:
-    """A fresh run."""
-    return loop.train(Server, config, View())
-
-
-def resume(directory: Path, config: Config | None = None) -> loop.Outcome:
-    """Goes on with a run."""
-    return loop.resume(Server, directory, View(), config, accept=None)
+__all__ = ["MODEL", "Cloud", "Sampler", "Service"]

@@ -1,4 +1,4 @@
-"""The loop of `train/run/loop.py`, which the embedded engine and Tinker share."""
+"""The loop of `train/run/loop.py`."""
 
 import math
 from pathlib import Path
@@ -8,31 +8,15 @@ import pytest
 
 from run_views import Watch, lines
 from tokenpo.train.recipe.config import Config, parse_config
-from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
-from tokenpo.train.run.step import Backend, View
+from tokenpo.train.run.step import View
 from tokenpo.train.tasks import Score, make_task
 
-pytest.importorskip("tinker", reason="the loop was not run on a server")
 
-
-@pytest.fixture(params=["embedded", "tinker"])
-def backend(request: pytest.FixtureRequest) -> type[Backend]:
-    if request.param == "embedded":
-        return Local
-    request.getfixturevalue("cloud")
-    from tokenpo.train.run.tinker.loop import Server
-
-    return Server
-
-
-def recipe(backend: type[Backend], out: Path, **settings: Any) -> Config:
+def recipe(out: Path, **settings: Any) -> Config:
     """Three steps on four problems x four responses of at most forty tokens."""
-    from tinker_support import MODEL
-
-    model = {"path": MODEL, "lora": {"rank": 8}} if backend.name == "tinker" else {"path": "tiny", "device": "cpu"}
     raw = {
-        "model": model,
+        "model": {"path": "tiny", "device": "cpu"},
         "method": {"name": "grpo"},
         "task": {"name": "dial_sum", "options": {"operands": 3}},
         "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40},
@@ -43,9 +27,7 @@ def recipe(backend: type[Backend], out: Path, **settings: Any) -> Config:
     return parse_config(raw, "test")
 
 
-def test_a_batch_without_numbers_is_skipped(
-    backend: type[Backend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_without_numbers_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three batches is rewarded with an infinity."""
     kind, drawn = type(make_task("dial_sum", {}, 0)), iter(range(9))
     judge = kind.score
@@ -55,18 +37,18 @@ def test_a_batch_without_numbers_is_skipped(
         return [Score(math.inf, False)] * len(scores) if next(drawn) == 1 else scores
 
     monkeypatch.setattr(kind, "score", score)
-    made = lines(train(backend, recipe(backend, tmp_path / "run", nonfinite="skip"), View()).directory)
+    made = lines(train(recipe(tmp_path / "run", nonfinite="skip"), View()).directory)
     assert [line["skipped_updates"] for line in made] == [0, 2, 0]
 
 
 @pytest.mark.parametrize("reward", [0.0, None], ids=["nothing", "healthy"])
 def test_a_run_that_learns_nothing_says_so_once_and_again_at_its_end(
-    backend: type[Backend], reward: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reward: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, view = type(make_task("dial_sum", {}, 0)), Watch()
     if reward is not None:
         monkeypatch.setattr(kind, "score", lambda self, problems, *_: [Score(reward, False)] * len(problems))
-    train(backend, recipe(backend, tmp_path / "run", steps=4), view)
+    train(recipe(tmp_path / "run", steps=4), view)
     warned = [line for line in view.lines if line.startswith("warning: ")]
     assert warned == ([] if reward is None else warned[:1] * 2)
     assert all(line.startswith("warning: step 3: the reward of every response was 0") for line in warned)

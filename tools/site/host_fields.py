@@ -11,14 +11,13 @@ from layout import cell, code, method_link, table
 from tokenpo.base.errors import Unsupported, refuse
 from tokenpo.core.types import TAUGHT
 from tokenpo.hosts import prime_rl, skyrl, verl
+from tokenpo.hosts.tinker import responses as tinker
 from tokenpo.hosts.trl import settings as trl
 from tokenpo.hosts.trl.objective import lacking
 from tokenpo.hosts.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import accepted_here
-from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.tinker.needs import accepted
 
 
 def names(found: tuple[str, ...]) -> str:
@@ -64,7 +63,7 @@ def verl_fields() -> str:
 def recipe(name: str) -> Config:
     """The method's recipe, with a teacher if it reads one."""
     teacher = {"teacher": {"path": "owner/teacher"}} if METHODS[name]().needs & TAUGHT else {}
-    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}, **teacher, "method": {"name": name}}
+    raw = {"model": {"path": "owner/model"}, **teacher, "method": {"name": name}}
     return parse_config(raw, "recipe.toml")
 
 
@@ -72,7 +71,7 @@ ENGINES: dict[str, Callable[[str], object]] = {
     "embedded": lambda name: accepted_here(recipe(name)),
     "TRL": lambda name: refuse(lacking(METHODS[name](), reported=False, taught=True)),
     "verl": lambda name: refuse(verl.lacking(METHODS[name]())),
-    "Tinker": lambda name: accepted(Plan(recipe(name))),
+    "Tinker": lambda name: tinker.require(METHODS[name]()),
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),
     "prime-rl": lambda name: prime_rl.require(METHODS[name]()),
 }

@@ -45,7 +45,7 @@ REFERENCE = {
     "models": ["tokenpo.train.models"],
     "tasks": ["tokenpo.train.tasks"],
     "recipe": ["tokenpo.train.recipe.config", "tokenpo.train.recipe.plan", "tokenpo.train.recipe.objective"],
-    "runs": ["tokenpo.train.run.embedded", "tokenpo.records.run", "tokenpo.records.rollouts"],
+    "runs": ["tokenpo.train.run.loop", "tokenpo.records.run", "tokenpo.records.rollouts"],
     "hosts": [f"tokenpo.hosts.{name}" for name in HOSTS],
     "evidence": [f"tokenpo.lab.{name}" for name in EVIDENCE],
     "lab": [f"tokenpo.lab.{name}" for name in LAB],

@@ -20,7 +20,7 @@ EXTRAS = {
     "hub": "benchmarks from the Hugging Face hub",
     "trl": "training in TRL",
     "verl": "training in verl on Ray",
-    "tinker": "training on a Tinker server",
+    "tinker": "a loop on a Tinker server",
     "trackio": "curves in trackio",
     "wandb": "curves in Weights & Biases",
 }

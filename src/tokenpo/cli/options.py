@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
-from ..train.recipe import EMBEDDED, TINKER
 
 if TYPE_CHECKING:
     from ..core.objective import Objective
@@ -48,10 +47,8 @@ def objectives(text: str, command: str) -> dict[str, Objective]:
     return {entry.label: build_entry(entry) for entry in parse_entries(text, command)}
 
 
-def need_engine(engine: str = EMBEDDED) -> None:
+def need_engine() -> None:
     need("pydantic", "rich", "transformers", "safetensors")
-    if engine == TINKER:
-        need("tinker", extra="tinker")
 
 
 def need(*packages: str, extra: str = "train") -> None:

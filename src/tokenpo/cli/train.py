@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..train.recipe import EMBEDDED, ENGINES, TINKER, again
 from .models import make_repository, upload
 from .options import METHOD, RECIPE, add_command, need, need_engine
 from .streams import print_list
@@ -24,10 +23,8 @@ def add(commands: Any) -> None:
     parser.take("--method", "NAME", f"another method, with its own defaults: {METHOD}")
     parser.take("--out", "DIR", "the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN", type=str)
     parser.take("--resume", "RUN", "continue the run in this directory")
-    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help=f"engine that trains; default: {EMBEDDED}")
     parser.take("--set", "SECTION.KEY=VALUE", "change a setting; may be repeated", action="append", default=[])
     parser.flag("--accept-changes", "resume with other settings; they are noted in changes.jsonl")
-    parser.flag("--probe", "probe Tinker's service before training, as any other server is (docs/tinker.md)")
     parser.flag("--no-report", "write no report.html at the end")
     parser.take("--push", "OWNER/NAME", "upload the model to this repository on the hub, made private if it is new")
 
@@ -44,13 +41,9 @@ def train(options: argparse.Namespace) -> int:
     """Trains and prints the result; 130 if the run was interrupted and can be resumed."""
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    if options.accept_changes and (options.resume is None or options.engine != EMBEDDED):
-        raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
-    if options.probe and options.engine != TINKER:
-        raise TokenPOError("--probe is of a Tinker server: add --engine tinker, or leave it out")
-    if options.push and options.engine != EMBEDDED:
-        raise TokenPOError("--push uploads the embedded engine's model: leave out --engine, or --push")
-    need_engine(options.engine)
+    if options.accept_changes and options.resume is None:
+        raise TokenPOError("--accept-changes goes with --resume RUN: add that, or leave it out")
+    need_engine()
     sys.stdout.needed = False  # the run directory has everything  # pyright: ignore[reportAttributeAccessIssue]
     # The recipe is checked here, before transformers is loaded.
     config = _config(options)
@@ -70,10 +63,7 @@ def train(options: argparse.Namespace) -> int:
 def _config(options: argparse.Namespace) -> Any:
     from ..train.recipe.config import load_config
     from ..train.recipe.files import find_recipe
-    from ..train.run.directory import require_engine
 
-    if options.resume is not None:
-        require_engine(options.resume, options.engine)
     # Without a recipe the settings are those of the run to resume, with the changes of the command line.
     file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
     return load_config(file, method=options.method, overrides=options.set, out=options.out)
@@ -84,20 +74,13 @@ def _trained(options: argparse.Namespace, config: Any) -> Path | None:
     from ..train.run.loop import resume, train
     from .view import Lines
 
-    if options.engine == EMBEDDED:
-        from ..train.run.embedded import Local as backend
-    elif options.probe:
-        from ..train.run.tinker.loop import ProbedServer as backend
-    else:
-        from ..train.run.tinker.loop import Server as backend
     view = Lines(sys.stdout)
     if options.resume:
-        accept = options.accept_changes if options.engine == EMBEDDED else None
-        outcome = resume(backend, options.resume, view, config, accept=accept)
+        outcome = resume(options.resume, view, config, accept=options.accept_changes)
     else:
-        outcome = train(backend, config, view)
+        outcome = train(config, view)
     if not outcome.finished:
-        print(f"stopped after step {outcome.steps}; go on with: {again(outcome.directory, options.engine)}")
+        print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return None
     print("\n".join([*verdict(outcome.evaluations), *outcome.left]))
     return outcome.directory

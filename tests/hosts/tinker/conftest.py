@@ -1,21 +1,10 @@
-"""A small recipe for a server in this process."""
+"""A server that averages."""
 
 import collections
-import functools
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from small_recipes import merged
-from tinker_support import MODEL
 from tinker_support.server import Weights
-from tokenpo.train.recipe.config import Config
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Callable[..., Config]:
-    return functools.partial(_small, tmp_path / "run")
 
 
 @pytest.fixture
@@ -36,18 +25,3 @@ def averaging(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Weights, "forward_backward", forward_backward)
     monkeypatch.setattr(Weights, "step", step)
-
-
-def _small(out: Path, **sections: dict) -> Config:
-    """Three steps on four problems x four responses of at most forty tokens; `sections` are merged in."""
-    raw: dict = {
-        "seed": 5,
-        "model": {"path": MODEL, "lora": {"rank": 8}},
-        "method": {"name": "grpo"},
-        "task": {"name": "dial_sum", "options": {"operands": 3}},
-        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 40},
-        "train": {"steps": 3, "minibatches": 2, "lr": 1e-4},
-        "evaluate": {"problems": 0},
-        "output": {"dir": str(out), "checkpoint_every": 1, "trace_every": 1, "rollouts_every": 2},
-    }
-    return merged(raw, sections, "test")

@@ -4,21 +4,22 @@ A reward that any model learns, for responses that end early, so that it rises o
 """
 
 import os
-import socket
-import threading
 
 import pytest
 import tinker
 import torch
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.hosts.tinker import Trainer, probe, rollouts
-from tokenpo.hosts.tinker.answers import Answers, value
 from tokenpo.methods import method
 
 URL, MODEL = os.environ.get("TINKER_URL", ""), os.environ.get("TINKER_MODEL", "")
 pytestmark = pytest.mark.skipif(not URL, reason="no server: give TINKER_URL (make test-tinker TINKER_URL=http://...)")
 LENGTH, EACH, BATCHES = 48, 16, 6
+
+
+def value(answer):
+    """Clients before 0.38 return some answers and no future."""
+    return answer.result() if hasattr(answer, "result") else answer
 
 
 def sampled(client, tokenizer, seed: int):
@@ -59,21 +60,3 @@ def test_a_reward_rises_and_a_resumed_run_goes_on() -> None:
     after = batches(resumed, tokenizer, again, range(BATCHES, BATCHES + 2))
     print(f"{model} by {loss}: {[round(x, 3) for x in before]}, resumed {[round(x, 3) for x in after]}")
     assert sum(before[-2:]) > sum(before[:2]) and sum(after) > sum(before[:2])
-
-
-def test_a_dropped_connection_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = socket.create_server(("127.0.0.1", 0))
-
-    def drop() -> None:
-        while True:
-            door.accept()[0].close()
-
-    threading.Thread(target=drop, daemon=True).start()
-    answers = Answers("a proxy that drops every connection", seconds=20.0)
-    with pytest.raises(TokenPOError, match=r"a proxy that drops every connection failed in beginning a session: "):
-        answers.one(
-            lambda: tinker.ServiceClient(
-                base_url=f"http://127.0.0.1:{door.getsockname()[1]}"
-            ).create_lora_training_client("x"),
-            "in beginning a session",
-        )

@@ -10,7 +10,7 @@ import tokenpo
 from tinker_support import MODEL, Cloud, Service
 from tokenpo.base.errors import NotFinite, TokenPOError, Unsupported
 from tokenpo.core.learner import Learner
-from tokenpo.hosts.tinker import Trainer, rollouts
+from tokenpo.hosts.tinker import Trainer, rollouts, score
 from tokenpo.hosts.tinker.gradient import CROSS_ENTROPY, Loss
 from tokenpo.records import Tracer
 from tokenpo.train.models.directory import ASSETS
@@ -149,6 +149,21 @@ def test_a_held_kl_is_the_embedded_engines(stop: float, batch: Experience) -> No
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
+def test_a_sampling_client_scores_the_responses(batch: Experience) -> None:
+    """A teacher: weights that were saved on the server, larger by a tenth."""
+    path, prompts, given = "tinker://other/sampler_weights/final", batch.kept.prompts, batch.rollouts
+    lm = (cloud := Cloud(ASSETS)).model()
+    cloud.saved[path] = {name: 1.1 * x for name, x in lm.model.state_dict().items()}
+    lm.model.load_state_dict(cloud.saved[path])
+    found = score(Service(cloud).create_sampling_client(path).result(), given, prompts)
+    for row, mask in enumerate(given.mask):
+        prompt, ids = prompts[int(given.group[row])], given.token_ids[row, mask]
+        logits = lm.model(torch.tensor([[*prompt, *ids.tolist()]])).logits[0, len(prompt) - 1 : -1]
+        wanted = logits.log_softmax(-1)[torch.arange(len(ids)), ids]
+        torch.testing.assert_close(found[row, mask], wanted, rtol=1e-4, atol=1e-5)
+    assert not found[~given.mask].any()
+
+
 def test_a_batch_without_advantage_is_a_step_of_no_gradient(batch: Experience) -> None:
     """As in the embedded engine, where the optimiser's step is made with zeros; the server sees one row."""
     seen = Seen()
@@ -172,7 +187,9 @@ def test_what_others_wrote_into_a_response_is_context_and_not_learnt_from(batch:
 def test_the_ratio_is_checked_before_anything_moves(batch: Experience) -> None:
     trainer = service_trainer("grpo", cloud := Cloud(ASSETS))
     off = dataclasses.replace(batch.rollouts, old_logprob=batch.rollouts.old_logprob - 0.5)
-    with pytest.raises(Unsupported, match=r"the mean \|log-prob of the trainer - old log-prob\| is 0.5 nats.*rescore"):
+    with pytest.raises(
+        Unsupported, match=r"the mean \|log-prob of the trainer - old log-prob\| is 0.5 nats.*Trainer.score"
+    ):
         trainer.train(off, batch.kept.prompts)
     assert "step" not in cloud.requests
     trainer.train(batch.rollouts, batch.kept.prompts)  # the client still takes requests
@@ -220,6 +237,7 @@ def test_responses_become_facts() -> None:
     [
         ([response(([2], [-1.0])), response(([2], [-1.0]), ([2], [-1.0]))], r"groups of \[1, 2\] responses"),
         ([response(([2], None))], "without a log-probability for each token"),
+        ([response(([2], [float("nan")]))], "a log-probability that is not finite in response 0"),
     ],
 )
 def test_responses_that_cannot_be_learnt_from_are_refused(told: list[SampleResponse], sentence: str) -> None:

@@ -9,7 +9,7 @@ from huggingface_hub import metadata_load
 from run_views import View
 from tokenpo.train.models import load
 from tokenpo.train.run import card
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 
 
 def table(text: str) -> list[list[str]]:

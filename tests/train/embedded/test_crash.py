@@ -23,7 +23,8 @@ from tokenpo.core.learner import Learner
 from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import hold
-from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
 from .test_resume import logged

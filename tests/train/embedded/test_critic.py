@@ -14,7 +14,8 @@ from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
 from tokenpo.records import Tracer
 from tokenpo.train.recipe.objective import require_here
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import Local, train
+from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Trainer, gradients, improve
 

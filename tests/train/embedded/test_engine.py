@@ -9,7 +9,8 @@ from tokenpo.records import Tracer
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import build_objective
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import Local, train
+from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import gradients, improve
 from tokenpo.train.tasks import Score

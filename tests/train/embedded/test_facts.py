@@ -13,7 +13,8 @@ from tokenpo.methods.contrib.weights import GroupDivergence, Influence, PromptLo
 from tokenpo.train.models import Samples, Sampling, load, sample
 from tokenpo.train.models.score import MAX_TOKENS, has_plain_head
 from tokenpo.train.run import supplied as sampler
-from tokenpo.train.run.embedded import Local, train
+from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.supplied import Forwarded
 

@@ -13,7 +13,7 @@ from tokenpo.base.terminal import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
 from .test_resume import logged

@@ -17,7 +17,8 @@ from tokenpo.base.errors import NotFinite, TokenPOError
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Weight
 from tokenpo.records import Tracer
-from tokenpo.train.run.embedded import Local, Teacher, train
+from tokenpo.train.run.embedded import Local, Teacher
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Forward, Trainer, _descend, gradients, improve
 from tokenpo.train.tasks import Score

@@ -8,7 +8,7 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.methods import method
 from tokenpo.train.recipe.config import load_config
 from tokenpo.train.recipe.files import find_recipe
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 
 STEPS = 2

@@ -10,7 +10,7 @@ import torch
 from run_views import Watch, lines
 from tokenpo.records import read
 from tokenpo.train.run import embedded as loop
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.rollout import Experience
 from tokenpo.train.run.step import PAID, View, paid_lines, rollout_metrics, sample_records
 from tokenpo.train.tasks import Problem, Score

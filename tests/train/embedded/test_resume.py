@@ -15,8 +15,8 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import LanguageModel
 from tokenpo.train.recipe.config import differences, parse_config
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.directory import describe, plan_resume, require_engine
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.directory import describe, plan_resume
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
 
@@ -310,14 +310,7 @@ def test_a_run_that_breaks_before_its_first_step_leaves_nothing(small, coin, tmp
     assert train(config, View()).finished
 
 
-def test_a_run_on_a_server_or_a_model_is_not_resumed_here(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "service.json").write_text("{}")
-    with pytest.raises(TokenPOError, match="holds a run of the tinker engine: resume it with --engine tinker"):
-        resume(tmp_path, View())
-    (tmp_path / "service.json").unlink()
-    with pytest.raises(TokenPOError, match="holds a run of the embedded engine"):
-        require_engine(tmp_path, "tinker")
+def test_a_model_is_not_resumed(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
     with pytest.raises(TokenPOError, match=f"is a model, not a run: give {tmp_path}$"):

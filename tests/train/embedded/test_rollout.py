@@ -11,7 +11,7 @@ from tokenpo.core.head.kept import Cut
 from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.rollout import _joined, draw, gather, mixed_groups, without_eos
 from tokenpo.train.run.step import View
 

@@ -7,7 +7,8 @@ from run_views import numbers
 from tokenpo.base.errors import TokenPOError
 from tokenpo.train.models import load, locate, save
 from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import Local, resume, train
+from tokenpo.train.run.embedded import Local
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import gradients
 

@@ -12,7 +12,7 @@ import pytest
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.trackers import Trackers, send_report
 

@@ -8,7 +8,7 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.lab.explain.explanation import push_of
 from tokenpo.records import read
 from tokenpo.train.recipe.config import parse_config
-from tokenpo.train.run.embedded import resume, train
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
 from .test_resume import logged

@@ -1,7 +1,7 @@
 import io
 
 from tokenpo.cli.view import Lines
-from tokenpo.train.run.embedded import train
+from tokenpo.train.run.loop import train
 
 
 def test_a_line_for_each_step(small, coin, tmp_path):

@@ -3,6 +3,7 @@
 Trainer         a training client with an objective, for a loop of your own
 probe           finds the server's loss that takes a gradient to the weights
 rollouts        responses of a sampling client as rollouts
+score           their log-probabilities by a sampling client: a reference or a teacher
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .gradient import probe
     from .responses import rollouts
-    from .trainer import Trainer
+    from .trainer import Trainer, score
 
-__all__ = ["Trainer", "probe", "rollouts"]
+__all__ = ["Trainer", "probe", "rollouts", "score"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +23,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import gradient, responses, trainer
 
-    return {"Trainer": trainer.Trainer, "probe": gradient.probe, "rollouts": responses.rollouts}[name]
+    return {"probe": gradient, "rollouts": responses}.get(name, trainer).__dict__[name]

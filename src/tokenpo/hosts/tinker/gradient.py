@@ -12,10 +12,10 @@ import torch
 from tinker import AdamParams, Datum, ModelInput, TrainingClient
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported
-from .answers import Answers
+from ...base.errors import Unsupported
 
 Name = Literal["cross_entropy", "importance_sampling"]
+SECONDS = 3600.0  # the longest wait for an answer
 
 
 class Loss(NamedTuple):
@@ -46,15 +46,12 @@ def datum(tokens: Sequence[int], logprob: Tensor, slope: Tensor, loss: Loss) -> 
     return Datum(ModelInput.from_ints(list(tokens[:-1])), inputs)
 
 
-def scored(
-    client: TrainingClient, sequences: Sequence[Sequence[int]], answers: Answers, doing: str = "in a forward pass"
-) -> list[Tensor]:
-    """The log-probability of each token but the first of each sequence; TokenPOError if the server failed."""
+def scored(client: TrainingClient, sequences: Sequence[Sequence[int]], seconds: float) -> list[Tensor]:
+    """The log-probability of each token but the first of each sequence."""
     zeros = [torch.zeros(len(one) - 1) for one in sequences]
     data = [datum(one, zero, zero, CROSS_ENTROPY) for one, zero in zip(sequences, zeros, strict=True)]
-    answer = answers.one(lambda: client.forward(data, "cross_entropy"), doing)
-    with answers.asking(doing):
-        return [out["logprobs"].to_torch() for out, _ in zip(answer.loss_fn_outputs, data, strict=True)]
+    answer = client.forward(data, "cross_entropy").result(seconds)
+    return [out["logprobs"].to_torch() for out, _ in zip(answer.loss_fn_outputs, data, strict=True)]
 
 
 def step(
@@ -62,7 +59,7 @@ def step(
     sent: Sequence[tuple[Sequence[int], Tensor, Tensor]],
     loss: Loss,
     adam: AdamParams,
-    answers: Answers,
+    seconds: float,
 ) -> None:
     """A backward pass and an optimiser step, which is requested without waiting: that saves a round trip.
 
@@ -70,36 +67,35 @@ def step(
     """
     scale = len(sent) if loss.mean else 1
     data = [datum(tokens, logprob, slope * scale, loss) for tokens, logprob, slope in sent]
-    asks = [lambda: client.forward_backward(data, loss.name), lambda: client.optim_step(adam)]
-    answers.all(asks, "in an update")
+    for future in [client.forward_backward(data, loss.name), client.optim_step(adam)]:
+        future.result(seconds)
 
 
-def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) -> Loss:
+def probe(create: Callable[[], TrainingClient], seconds: float = SECONDS) -> Loss:
     """The server's loss that takes a gradient to the weights unchanged: linear, additive and with the right sign.
 
     Args:
         create: makes a training client for the probe alone, because it moves the client's weights.
+        seconds: the longest wait for an answer.
 
     Raises:
         Unsupported: the server has no such loss.
-        TokenPOError: the server failed.
     """
-    answers = answers or Answers()
     faults = []
     for name in get_args(Name):
         try:
-            probed = _Probe(answers.one(create, "when asked for a model to probe"), Loss(name), answers)
+            probed = _Probe(create(), Loss(name), seconds)
             fault = probed.fault()
-        except TokenPOError as error:
+        except Exception as error:
             if not faults:
                 raise
-            fault = str(error)
+            fault = f"it failed ({error})"
         else:
             if not fault:
                 return probed.loss
         faults.append(f"with {name} {fault}")
     raise Unsupported(
-        f"{answers.server} does not train along the gradient that it is sent ({'; '.join(faults)}): take another "
+        f"the Tinker server does not train along the gradient that it is sent ({'; '.join(faults)}): take another "
         "server, or have its loss changed to the plain sum of weights x log-probabilities"
     )
 
@@ -107,10 +103,10 @@ def probe(create: Callable[[], TrainingClient], answers: Answers | None = None) 
 class _Probe:
     """Takes steps of plain gradient descent: Adam without memory and with eps far above the gradient."""
 
-    def __init__(self, client: TrainingClient, loss: Loss, answers: Answers) -> None:
-        self.client, self.loss, self.answers, self.rate = client, loss, answers, 1e-4
+    def __init__(self, client: TrainingClient, loss: Loss, seconds: float) -> None:
+        self.client, self.loss, self.seconds, self.rate = client, loss, seconds, 1e-4
         self.sequences = [TOKENS[:SHORT], TOKENS]
-        self.logprobs = scored(client, self.sequences, answers)
+        self.logprobs = scored(client, self.sequences, seconds)
 
     def moved(self, *gradient: float | Tensor) -> Tensor:
         """Nats by which a descent step raises the shared log-probabilities, for gradients in (short, long) sequence."""
@@ -120,8 +116,8 @@ class _Probe:
             slope[: SHORT - 1] = each
             sent.append((tokens, logprob, slope))
         adam = AdamParams(learning_rate=self.rate, beta1=0.0, beta2=0.0, eps=1.0)
-        step(self.client, sent, self.loss, adam, self.answers)
-        before, self.logprobs = self.logprobs, scored(self.client, self.sequences, self.answers)
+        step(self.client, sent, self.loss, adam, self.seconds)
+        before, self.logprobs = self.logprobs, scored(self.client, self.sequences, self.seconds)
         return self.logprobs[0] - before[0]
 
     def mean(self, *gradient: float) -> float:

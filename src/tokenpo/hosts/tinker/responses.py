@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,60 +23,40 @@ from ...core.types import OPTIONAL, Rollouts
 if TYPE_CHECKING:
     from tinker import SampledSequence, SampleResponse
 
-ENGINE = "the Tinker engine"
-# Inputs that need whole distributions or hidden states; the API returns only the log-probabilities of sampled tokens.
-_LOGITS = {"entropy", "old_entropy", "entropy_drift", "teacher_divergence"}
-# The engines that have them; an input that is not named is the embedded engine's alone.
-_ENGINES = {
-    **dict.fromkeys(("entropy", "old_entropy"), "the embedded engine, TRL or verl"),
-    **dict.fromkeys(("entropy_drift", "teacher_divergence"), "the embedded engine or TRL"),
-}
-PROVIDES = OPTIONAL - _LOGITS - {"value", "version"} | {"prompt_logprob"}
-REMEDIES: dict[str, str] = {
-    name: "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, "
-    f"or train with {_ENGINES.get(name, 'the embedded engine')}"
-    for name in sorted(_LOGITS)
-} | {
-    "value": "the API returns no hidden states: train with the embedded engine (tokenpo train), which has a value head",
-    "teacher_logprob": "say which of the server's models the teacher is: --set teacher.path=NAME",
-}
+HOST = "a Tinker server"
+# Inputs that need whole distributions or hidden states.
+_UNKNOWN = {"entropy", "old_entropy", "entropy_drift", "teacher_divergence", "value"}
+PROVIDES = OPTIONAL - _UNKNOWN - {"version"} | {"prompt_logprob"}
+_REMEDY = "the API returns log-probabilities alone: choose a method that reads no more, or train with tokenpo train"
 # A server's sampler and trainer are two programs, mostly in half precision.
 RATIO = RatioCheck(
-    ENGINE,
-    "set rollout.rescore = true, which takes the old log-probs from the server's own trainer, or a larger "
-    "train.ratio_tolerance",
-    HALF_TOLERANCE,
-    "mean",
+    HOST, "take old_logprob from Trainer.score, or give Trainer a ratio of a larger tolerance", HALF_TOLERANCE, "mean"
 )
 
 
-def require(objective: Objective, provides: frozenset[str] = PROVIDES) -> None:
+def require(objective: Objective) -> None:
     """Raises Unsupported if an objective reads an input that no server gives, or adapts the temperature per token."""
     heat = (
-        f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
-        "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
+        f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {HOST} "
+        "cannot be asked for: choose another method, or train with TRL, verl or tokenpo train"
     )
-    refuse([None if objective.temperature is None else heat, *missing(objective, provides, ENGINE, REMEDIES)])
+    lacking = missing(objective, PROVIDES, HOST, dict.fromkeys(_UNKNOWN, _REMEDY))
+    refuse([None if objective.temperature is None else heat, *lacking])
 
 
-class Table(NamedTuple):
-    """N responses, padded on the right."""
-
-    token_ids: Tensor  # [N, T]
-    mask: Tensor  # [N, T]
-    logprob: Tensor  # [N, T] nats, under the weights that sampled
-    prompt: Tensor  # [N] number of the prompt
-    finished: Tensor  # [N] bool, whether the response ended by itself
-
-
-def table_of(responses: Sequence[SampleResponse], ends: Collection[int] | None = None) -> Table:
-    """N = P·G responses to P prompts, in order.
+def rollouts(
+    responses: Sequence[SampleResponse], reward: Tensor, ends: Collection[int] | None = None, version: int | None = None
+) -> Rollouts:
+    """Rollouts from the responses to P prompts, sampled at temperature 1 without top-k and top-p.
 
     Args:
+        responses: one for each prompt, G sequences in each.
+        reward: [N] of each sequence, N = P·G, in order.
         ends: ids of the tokens that can end a response; None does not check that a response holds its end.
+        version: number of updates behind the weights that sampled; None if a batch is trained on at once.
 
     Raises:
-        TokenPOError: groups of different sizes, or a token without a log-probability.
+        TokenPOError: groups of different sizes, or a token without a log-probability; and as `Rollouts`.
         NotFinite: a log-probability is not finite.
         Unsupported: a response lacks the token that ended it, so the model could not learn to end.
     """
@@ -95,39 +75,15 @@ def table_of(responses: Sequence[SampleResponse], ends: Collection[int] | None =
         )
     )
     length = torch.tensor([len(row.tokens) for row in rows])
-    return Table(
-        token_ids=token_ids,
-        mask=torch.arange(token_ids.shape[1]) < length[:, None],
-        logprob=logprob,
-        prompt=torch.arange(len(responses)).repeat_interleave(sizes.pop()),
-        finished=torch.tensor([row.stop_reason == "stop" for row in rows]),
-    )
-
-
-def rollouts(
-    responses: Sequence[SampleResponse], reward: Tensor, ends: Collection[int] | None = None, version: int | None = None
-) -> Rollouts:
-    """Rollouts from the responses to P prompts, sampled at temperature 1 without top-k and top-p.
-
-    Args:
-        responses: one for each prompt, G sequences in each.
-        reward: [N] of each sequence, N = P·G.
-        ends: as in `table_of`.
-        version: number of updates behind the weights that sampled; None if a batch is trained on at once.
-
-    Raises:
-        TokenPOError: as `table_of` and `Rollouts`.
-    """
-    out = table_of(responses, ends)
     return Rollouts(
-        mask=out.mask,
+        mask=torch.arange(token_ids.shape[1]) < length[:, None],
         reward=reward,
-        group=out.prompt,
-        old_logprob=out.logprob,
-        rollout_logprob=out.logprob,
-        temperature=torch.ones_like(out.logprob),
-        token_ids=out.token_ids,
-        version=None if version is None else torch.full_like(out.token_ids, version),
+        group=torch.arange(len(responses)).repeat_interleave(sizes.pop()),
+        old_logprob=logprob,
+        rollout_logprob=logprob,
+        temperature=torch.ones_like(logprob),
+        token_ids=token_ids,
+        version=None if version is None else torch.full_like(token_ids, version),
     )
 
 
@@ -137,4 +93,4 @@ def _require_whole(number: int, row: SampledSequence, ends: Collection[int] | No
     if not all(map(math.isfinite, row.logprobs)):
         raise NotFinite(f"the server returned a log-probability that is not finite in response {number}", number)
     if ends is not None and row.stop_reason == "stop" and (not row.tokens or row.tokens[-1] not in ends):
-        raise Unsupported(f"{ENGINE} wants responses with the token that ends them: take a server that keeps it")
+        raise Unsupported(f"response {number} lacks the token that ended it: take a server that keeps it")

@@ -5,10 +5,10 @@ checked here, and a backward pass takes it to the weights.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from tinker import AdamParams, TrainingClient
+from tinker import AdamParams, ModelInput, SamplingClient, TrainingClient
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -20,8 +20,7 @@ from ...core.on_policy import KLHold, RatioCheck
 from ...core.types import Policy, Rollouts
 from ...core.update import Update
 from ...records import Tracer
-from .answers import Answers
-from .gradient import CROSS_ENTROPY, Loss, scored, step
+from .gradient import CROSS_ENTROPY, SECONDS, Loss, scored, step
 from .responses import RATIO, require
 
 Prompts = Sequence[Sequence[int]]
@@ -39,7 +38,7 @@ class Trainer:
         ratio: the check before the first update.
         kl: controls the KL of each rollout batch, by a factor on `adam`'s learning rate.
         loss: the server's loss that takes gradients to the weights, from `probe`.
-        answers: the time limit for the server, and its name in messages.
+        seconds: the longest wait for an answer of the server, whose errors are the client's own.
 
     Raises:
         Unsupported: the objective reads an input that no server gives.
@@ -56,17 +55,17 @@ class Trainer:
         ratio: RatioCheck | None = RATIO,
         kl: KLHold | None = None,
         loss: Loss = CROSS_ENTROPY,
-        answers: Answers | None = None,
+        seconds: float = SECONDS,
     ) -> None:
         require(objective)
         warn(objective)
-        self.client, self.loss, self.answers = client, loss, answers or Answers()
+        self.client, self.loss, self.seconds = client, loss, seconds
         self.learner = Learner(objective, length=length, seed=seed, ratio=ratio, kl=kl)
         self.adam = adam if callable(adam) else lambda number: adam or AdamParams()
 
     def score(self, rollouts: Rollouts, prompts: Prompts) -> Tensor:
         """[N, T] nats, under the server's current weights; `prompts` are the token ids of each group's prompt."""
-        return score(rollouts, prompts, lambda sent: scored(self.client, sent, self.answers))
+        return _scores(rollouts, prompts, lambda sent: scored(self.client, sent, self.seconds))
 
     def train(
         self,
@@ -91,29 +90,26 @@ class Trainer:
         Raises:
             NotFinite: naming the update, which has not moved the weights.
             Unsupported: before the first update the policy is not the one that sampled.
-            TokenPOError: the server failed.
         """
-        begun = self.learner.begin(rollouts, drawn)
-        options: dict[str, Any] = {"epochs": epochs, "minibatches": minibatches, "by": by, "skip": skip}
-        self.improve(begun, prompts, tracer or Tracer(0), **options)
-        return begun
-
-    def improve(self, step: Step, prompts: Prompts, tracer: Tracer, **options: Any) -> None:
-        """Makes the updates of `train`; the options are those of `make_updates`."""
+        begun, trace = self.learner.begin(rollouts, drawn), tracer or Tracer(0)
         make_updates(
             self.learner,
-            step,
-            lambda update: self._make(update, prompts, tracer),
+            begun,
+            lambda update: self._make(update, prompts, trace),
             lambda update: Policy(self.score(update.rollouts, prompts)),
-            **options,
-            choose=tracer.choose,
+            epochs=epochs,
+            minibatches=minibatches,
+            by=by,
+            skip=skip,
+            choose=trace.choose,
         )
+        return begun
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows, width = _sent(update), update.rollouts.mask.shape[1]
         # `rows` are numbers in the batch, and an update holds only its own rows.
-        sent = [sequence(update.rollouts, row, prompts) for row in torch.searchsorted(update.rows, rows).tolist()]
-        logprobs = scored(self.client, [tokens for tokens, _ in sent], self.answers, "in an update")
+        sent = [_sequence(update.rollouts, row, prompts) for row in torch.searchsorted(update.rows, rows).tolist()]
+        logprobs = scored(self.client, [tokens for tokens, _ in sent], self.seconds)
         table = _differentiated(update, rows, _table(logprobs, sent, width), tracer)
         adam = self.adam(update.number)
         adam = adam.model_copy(update={"learning_rate": adam.learning_rate * self.learner.rate})
@@ -123,7 +119,7 @@ class Trainer:
         for slope, row, (_, start) in zip(slopes, table, sent, strict=True):
             slope[start - 1 :] = row[: len(slope) - start + 1]
         sequences = list(zip([tokens for tokens, _ in sent], logprobs, slopes, strict=True))
-        step(self.client, sequences, self.loss, adam, self.answers)
+        step(self.client, sequences, self.loss, adam, self.seconds)
 
 
 def _differentiated(update: Update, rows: Tensor, logprob: Tensor, tracer: Tracer) -> Tensor:
@@ -158,16 +154,29 @@ def _sent(update: Update) -> Tensor:
     return live if len(live) else update.rows[has_token][:1]
 
 
-def sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
+def _sequence(rollouts: Rollouts, row: int, prompts: Prompts) -> tuple[list[int], int]:
     """(tokens of prompt and response with a tool's answers, start of the response) of a row that has a token."""
     prompt, end = prompts[int(rollouts.group[row])], int(rollouts.mask[row].nonzero().max()) + 1
     return [*prompt, *rollouts.need("token_ids")[row, :end].tolist()], len(prompt)
 
 
-def score(rollouts: Rollouts, prompts: Prompts, ask: Callable[[list[list[int]]], list[Tensor]]) -> Tensor:
+def score(sampler: SamplingClient, rollouts: Rollouts, prompts: Prompts, seconds: float = SECONDS) -> Tensor:
+    """[N, T] nats, the log-probabilities of the responses by a sampling client's model, at temperature 1.
+
+    For `ref_logprob`, `teacher_logprob`. `prompts` are the token ids of each group's prompt.
+    """
+
+    def ask(sent: list[list[int]]) -> list[Tensor]:
+        futures = [sampler.compute_logprobs(ModelInput.from_ints(tokens)) for tokens in sent]
+        return [torch.tensor(future.result(seconds)[1:], dtype=torch.float32) for future in futures]
+
+    return _scores(rollouts, prompts, ask)
+
+
+def _scores(rollouts: Rollouts, prompts: Prompts, ask: Callable[[list[list[int]]], list[Tensor]]) -> Tensor:
     """[N, T] log-probabilities of the responses; `ask` scores each token except the first of some sequences."""
     rows = rollouts.mask.any(1).nonzero()[:, 0]
-    sent = [sequence(rollouts, row, prompts) for row in rows.tolist()]
+    sent = [_sequence(rollouts, row, prompts) for row in rows.tolist()]
     table = torch.zeros_like(rollouts.old_logprob)
     table[rows] = _table(ask([tokens for tokens, _ in sent]), sent, table.shape[1])
     return table

@@ -222,11 +222,6 @@ class Output(Section):
     project: str | None = setting(None, "of trackio and wandb; none: tokenpo", min_length=1)
 
 
-class Tinker(Section):
-    base_url: str | None = setting(None, "server; none: TINKER_BASE_URL, else the service", min_length=1)
-    seconds: float = setting(3600.0, "longest wait for an answer of that server", gt=0, le=1e7)
-
-
 class Config(Section):
     name: str = setting("run", "of the run directory", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$")
     seed: int = setting(0, ge=0)
@@ -240,7 +235,6 @@ class Config(Section):
     teacher: Teacher | None = setting(None, "a model that scores the policy's tokens")
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
-    tinker: Tinker = Tinker()
 
     @property
     def problem_seed(self) -> int:
@@ -286,6 +280,9 @@ def read_raw(recipe: Path) -> dict[str, Any]:
         raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
     if not isinstance(raw, dict):
         raise TokenPOError(f"{recipe} holds a {type(raw).__name__}, expected the sections of a recipe")
+    if "model_type" in raw:
+        run = recipe.parent.parent if recipe.parent.name == "model" else "the directory of a run"
+        raise TokenPOError(f"{recipe.parent} is a model, not a run: give {run}")
     return raw
 
 

@@ -7,9 +7,8 @@ from ...core.negotiation import negotiate, schedule_notes
 from ...core.objective import Objective
 from ...core.types import OPTIONAL, TAUGHT
 from ...methods import Teaching, build_method, extended, from_text
-from . import EMBEDDED
 from .command_line import Entry, toml_value
-from .config import Config, Tinker
+from .config import Config
 
 # Inputs that compare distributions over the whole vocabulary.
 _WHOLE = frozenset({"teacher_divergence", "divergence"})
@@ -72,8 +71,8 @@ def build_entry(entry: Entry) -> Objective:
     return build_method(entry.method, {key: toml_value(value) for key, value in entry.options})
 
 
-def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> list[str]:
-    """Warnings on settings that are allowed but probably not intended, in a run of this engine."""
+def warnings(objective: Objective, config: Config) -> list[str]:
+    """Warnings on settings that are allowed but probably not intended."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
         objective,
@@ -88,14 +87,9 @@ def warnings(objective: Objective, config: Config, engine: str = EMBEDDED) -> li
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
         notes.append("rollout.dynamic_sampling drops groups of equal rewards, from which a teacher would still teach")
     for section, reads in (("critic", objective.critic), ("teacher", objective.needs & TAUGHT)):
-        read_here = engine == EMBEDDED or section == "teacher"
-        if read_here and getattr(config, section) is not None and not reads:
+        if getattr(config, section) is not None and not reads:
             remedy = " and there is no teacher.coef" if section == "teacher" else ""
             notes.append(f"the section [{section}] is not read: {objective.name} has no {section}{remedy}")
-    if engine == EMBEDDED and config.tinker != Tinker():
-        notes.append("the section [tinker] is not read: it is for --engine tinker")
-    if engine != EMBEDDED and config.critic:
-        notes.append("the section [critic] is not read: it is for the embedded engine")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
         notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
     if config.model.path != "tiny" and "lr" not in train.model_fields_set:

@@ -42,7 +42,6 @@ class Progress:
         learner: as from `Learner.state_dict`.
         sizes: bytes of each JSON Lines file.
         settings: the settings that the run's steps depend on; empty before the first step.
-        remote: the path of weights and optimiser state on a server; "" if they are in the checkpoint.
     """
 
     step: int = 0
@@ -50,13 +49,12 @@ class Progress:
     learner: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    remote: str = ""
 
 
 def save(directory: Path, progress: Progress, trained: Trained | None = None, critic: Trained | None = None) -> Path:
     """Writes checkpoints/step-NNNNNN atomically; OSError or SafetensorError if writing fails (full disk).
 
-    It has no tensors before a run's first update, or if a server keeps the weights.
+    It has no tensors before a run's first update.
     """
     from safetensors.torch import save_file
 

@@ -23,7 +23,6 @@ from ...base.jsonl import Lines, cut, whole_lines, with_step
 from ...records import drop_after
 from ...records.log import describe as describe_run
 from ...records.log import versions
-from ..recipe import EMBEDDED, SERVER, TINKER
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.plan import Plan
 from . import checkpoint
@@ -121,24 +120,12 @@ def changed_inputs(path: Path, plan: Plan) -> list[str]:
     return text.differences({name: then[name] for name in common}, {name: now[name] for name in common})
 
 
-def require_engine(path: Path, engine: str) -> None:
-    """Raises TokenPOError for a model directory or another engine's run: an engine resumes only its own runs."""
-    if "model_type" in json_object(path / "config.json"):
-        run = path.parent if path.name == "model" else "the directory of a run"
-        raise TokenPOError(f"{path} is a model, not a run: give {run}")
-    begun = (path / "config.json").is_file() and not never_began(path)
-    owner = TINKER if (path / SERVER).exists() else EMBEDDED if begun else engine
-    if owner != engine:
-        raise TokenPOError(f"{path} holds a run of the {owner} engine: resume it with --engine {owner}")
-
-
-def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
+def plan_resume(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Plan, list[str]]:
     """(plan of the run at `path` or of `wanted`, lines with the settings and files that changed).
 
     Args:
         wanted: the config to resume with; None is the run's own.
-        accept: settings that steps depend on, and files that the run reads, may differ; None: the engine does not
-            offer this.
+        accept: settings that steps depend on, and files that the run reads, may differ.
 
     Raises:
         TokenPOError: no run, another directory in `wanted`, or a setting or file that steps depend on differs; the
@@ -160,8 +147,7 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool | None = Fals
         _require_found(path, plan)
     changed += changed_inputs(path, plan)
     if changed and not accept:
-        say = "" if accept is None else "say --accept-changes, "
-        remedy = f"leave settings and files as they were, {say}or start a new run with --out"
+        remedy = "leave settings and files as they were, say --accept-changes, or start a new run with --out"
         raise TokenPOError(f"{path} cannot be resumed with another config ({'; '.join(changed)}): {remedy}")
     return plan, changed
 

@@ -1,4 +1,4 @@
-"""The backend in this process: model, reference, teacher and task."""
+"""The models and the task of a run: they sample, score, update and evaluate for `Run.step`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,30 +24,16 @@ from ..models import LanguageModel, Sampling, require_room
 from ..models.half import refresh
 from ..models.sampler import require_length
 from ..models.score import has_plain_head
-from ..recipe import EMBEDDED
-from ..recipe.config import Config
 from ..recipe.objective import require_here
 from ..recipe.plan import Plan
 from ..tasks import Task, ToolTask
-from . import checkpoint, loop
+from . import checkpoint
 from .checkpoint import Progress
 from .evaluation import Evaluation, evaluate
-from .loop import Outcome
 from .rollout import Draw, Experience, Prompt, credit_inputs, draw, encode_prompts, gather, respond
-from .step import SHORTER, View
 from .supplied import Sampler
 from .trackers import require_trackers
 from .updates import Forward, Taught, Trainer, improve
-
-
-def train(config: Config, view: View) -> Outcome:
-    """A fresh run, to its end or to an interrupt (`train.run.loop.train`)."""
-    return loop.train(Local, config, view)
-
-
-def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
-    """Resumes from the newest good checkpoint, bit for bit on a CPU (`train.run.loop.resume`)."""
-    return loop.resume(Local, directory, view, wanted, accept=accept)
 
 
 @dataclass(frozen=True)
@@ -129,10 +114,7 @@ class Teacher:
 
 
 class Local:
-    """The backend in this process; while it trains, only the weights of `lm` and of a critic change."""
-
-    name: ClassVar[str] = EMBEDDED
-    smaller: ClassVar[str] = f"train.micro_rows, train.micro_tokens or {SHORTER}"
+    """Model, reference, teacher and task; while a run trains, only the weights of `lm` and of a critic change."""
 
     def __init__(
         self, plan: Plan, lm: LanguageModel, task: Task, reference: LanguageModel | None, teacher: Teacher | None
@@ -259,8 +241,6 @@ class Local:
     def finish(self, directory: Path, step: int) -> list[str]:
         checkpoint.save_model(directory, self.lm, step)
         return checkpoint.final_model(directory)
-
-    is_finished = staticmethod(checkpoint.has_model)
 
     def close(self) -> None:
         self.task.close()

@@ -9,6 +9,7 @@ from ...base.errors import NotFinite, TokenPOError, is_shortage
 from ..recipe.config import Config
 from ..recipe.objective import warnings
 from ..recipe.plan import Plan
+from . import checkpoint
 from .checkpoint import Progress
 from .directory import (
     LOGS,
@@ -21,9 +22,9 @@ from .directory import (
     note_changes,
     open_checkpoint,
     plan_resume,
-    require_engine,
 )
-from .step import Backend, Run, View
+from .embedded import Local
+from .step import Run, View
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Outcome:
     left: list[str]
 
 
-def train(backend: type[Backend], config: Config, view: View) -> Outcome:
+def train(config: Config, view: View) -> Outcome:
     """Trains a fresh run to its end, or to an interrupt; TokenPOError if something that it needs is not available."""
     plan = Plan(config)
-    with closing(backend.open(plan)) as model:
+    with closing(Local.open(plan)) as model:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         model.start(None, progress)
         directory = new_directory(config)
@@ -66,25 +67,22 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
                 raise
 
 
-def resume(
-    backend: type[Backend], directory: Path, view: View, wanted: Config | None = None, *, accept: bool | None = False
-) -> Outcome:
+def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
     """Resumes from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
 
     Args:
         wanted: the config; it may differ from the run's in train.steps and output only. None: the run's own.
-        accept: other settings may differ too, and changes.jsonl records them. None: the engine does not offer this.
+        accept: other settings may differ too, and changes.jsonl records them.
 
     Raises:
-        TokenPOError: no run, a run of another engine, another config, no good checkpoint, or the run is at its end.
+        TokenPOError: no run, another config, no good checkpoint, or the run is at its end.
     """
-    require_engine(directory, backend.name)
     plan, changed = plan_resume(directory, wanted, accept=accept)
     config = plan.config
-    with closing(backend.open(plan)) as model, hold(directory):
+    with closing(Local.open(plan)) as model, hold(directory):
         saved, progress, notes = open_checkpoint(directory)
         if progress.step >= config.train.steps:
-            if backend.is_finished(directory, progress.step):
+            if checkpoint.has_model(directory, progress.step):
                 more = f"--set train.steps={2 * progress.step}"
                 raise TokenPOError(f"{directory} has made all of its {progress.step} steps: to go on, add {more}")
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
@@ -106,7 +104,7 @@ def resume(
 def _go_on(run: Run, notes: list[str]) -> Outcome:
     """Makes the steps that are left, and the final model."""
     config, directory, objective = run.config, run.records.path, run.plan.objective
-    notes = [*notes, *warnings(objective, config, run.model.name)]
+    notes = [*notes, *warnings(objective, config)]
     run.view.start(_about(config, run.model.about(), str(objective)), directory, run.number, notes)
     try:
         with run.interrupt:

@@ -1,7 +1,7 @@
 """One training step: sample and score responses, compute credit, update the model, record everything.
 
-Read `Run.step` first. A backend samples and updates: `embedded` in this process, `tinker` on a server. `rollout`
-samples and scores, `updates` trains. The loop over steps is `loop`.
+Read `Run.step` first. `embedded` holds models and task, `rollout` samples and scores, `updates` trains. The loop over
+steps is `loop`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any
 
 import torch
 
 from ...base.errors import NotFinite, enough_memory
 from ...base.terminal import Interrupt
-from ...core.learner import Learner, Step
+from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import TAUGHT, Policy, Rollouts
 from ...records import Response, Tracer, responses, step_file, write_lines
@@ -26,81 +26,22 @@ from ...records.log import Watch
 from ...records.metrics import credit_metrics, entropy_metrics
 from ...records.run import Rollout, in_words
 from ..models import Vocabulary
-from ..recipe import EMBEDDED, again
 from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import Progress
 from .directory import OpenRun
+from .embedded import Local
 from .evaluation import Evaluation
 from .rollout import Draw, Experience, mixed_groups, reward_names
 
 SHORTER = "rollout.max_new_tokens"
 FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"
+SMALLER = f"train.micro_rows, train.micro_tokens or {SHORTER}"
 REMEDY = (
     'the run can go on from its last checkpoint: find what made it, or set train.nonfinite = "skip" to leave such '
     "updates out and count them"
 )
 PAID = 3  # the number of first steps whose rewarded responses are shown, and of these in each
-
-
-class Backend(Protocol):
-    """Samples and updates the model of a run; driven by `Run`.
-
-    Attributes:
-        name: of the engine, "embedded" or "tinker".
-        smaller: the settings to lower if an update does not fit into memory.
-    """
-
-    name: ClassVar[str]
-    smaller: ClassVar[str]
-
-    @classmethod
-    def open(cls, plan: Plan) -> Self:
-        """Loads everything that the run needs, cheapest first; TokenPOError if something is not available."""
-        ...
-
-    @property
-    def learner(self) -> Learner: ...
-
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-
-    def start(self, saved: Path | None, progress: Progress) -> None:
-        """Restores weights and optimiser from a checkpoint; None: the run is before its first update."""
-        ...
-
-    def about(self) -> str:
-        """A few words about the model, printed after its name."""
-        ...
-
-    def collect(self, cursor: int) -> Experience:
-        """Draws a rollout batch, from training problem `cursor` on."""
-        ...
-
-    def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
-        """Adds every other input that the objective reads."""
-        ...
-
-    def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None: ...
-
-    def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
-        """Scores a whole rollout batch under the current weights."""
-        ...
-
-    def evaluate(self) -> Evaluation: ...
-
-    def save(self, directory: Path, progress: Progress) -> None: ...
-
-    def finish(self, directory: Path, step: int) -> list[str]:
-        """Saves the final model, that of this step's checkpoint; returns lines that name its place."""
-        ...
-
-    @staticmethod
-    def is_finished(directory: Path, step: int, /) -> bool:
-        """Whether the final model exists and is that of this step."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class View:
@@ -121,7 +62,7 @@ class View:
 class Run:
     """A run between two steps: its model, its records, and how far it is."""
 
-    def __init__(self, model: Backend, plan: Plan, records: OpenRun, view: View, progress: Progress) -> None:
+    def __init__(self, model: Local, plan: Plan, records: OpenRun, view: View, progress: Progress) -> None:
         self.model, self.plan, self.records, self.view = model, plan, records, view
         self.config, self.learner = plan.config, model.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
@@ -142,7 +83,7 @@ class Run:
         every = self.config.output.trace_every
         traced = every > 0 and (number == 1 or _due(number, every))
         tracer = Tracer(self.config.output.trace_rollouts if traced else 0)
-        with clock.part("update"), self.room(f"in the update of step {number}", self.model.smaller):
+        with clock.part("update"), self.room(f"in the update of step {number}", SMALLER):
             step = self.learn(experience, tracer)
         self.number, self.cursor = number, experience.cursor
         self.write(experience, step, tracer)
@@ -211,9 +152,8 @@ class Run:
 
     def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
         """Context manager: if memory runs out, the error names the settings to lower."""
-        engine = self.model.name
-        go_on = f"go on from the last checkpoint with {again(self.records.path, engine)} --accept-changes --set ..."
-        return enough_memory(doing, f"lower {settings}, and {go_on if engine == EMBEDDED else 'start a new run'}")
+        go_on = f"tokenpo train --resume {self.records.path} --accept-changes --set ..."
+        return enough_memory(doing, f"lower {settings}, and go on from the last checkpoint with {go_on}")
 
     def save(self) -> None:
         state, records = self.learner.state_dict(), self.records

@@ -1,1 +1,0 @@
-"""The loop on a Tinker server."""
