@@ -1,19 +1,13 @@
-"""The site: built as `make site` builds it, complete in itself, and usable from a disk.
-
-`.ci/run` builds it once, for all but the browser (`make test-site`).
-"""
+"""The site: built as `make site` builds it, and complete in itself."""
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from mkdocs.__main__ import cli
 
-import chromium
 import tokenpo
 from page_tree import read_html
 from tokenpo.methods import METHODS
@@ -82,30 +76,3 @@ def test_the_reference_opens_with_what_people_call(site: Path) -> None:
     names = [name.removeprefix("tokenpo.") for name in re.findall(r'<h2 id="([^"]+)"', text)]
     assert {*names} == {*tokenpo.__all__} - {"methods"}
     assert names[0] == "method" and names[-1] == "Unsupported"
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[chromium.Chromium]:
-    with closing(chromium.Chromium(tmp_path / "profile")) as opened:
-        yield opened
-
-
-def until(page: chromium.Page, condition: str) -> None:
-    """Waits, at most a minute, until the page meets the condition."""
-    page.eval(
-        f"new Promise(met => {{ const look = () => {condition} ? met() : setTimeout(look, 50); look() }})", wait=True
-    )
-
-
-def test_search_and_filters_work_from_a_disk(site: Path, browser: chromium.Chromium) -> None:
-    page = browser.open((site / "index.html").as_uri() + "?q=forking")
-    until(page, "document.querySelectorAll('.md-search-result__link').length > 0")
-    assert "forking_tokens" in page.eval("document.querySelector('.md-search-result__list').textContent")
-    page = browser.open((site / "methods" / "index.html").as_uri())
-    visible = "[...document.querySelectorAll('.method:not([hidden]) b')].map(b => b.textContent).join()"
-    assert page.eval(visible).count(",") == len(METHODS) - 1
-    page.eval("document.querySelector('input[value=influence]').click()")
-    assert sorted(page.eval(visible).split(",")) == ["nthr", "thr"]
-    page.eval("document.querySelector('.filters button').click()")
-    until(page, "!document.querySelector('.method[hidden]')")
-    assert page.eval(visible).count(",") == len(METHODS) - 1

@@ -101,17 +101,6 @@ def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, toler
     assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
 
 
-def test_the_shade_spans_the_recorded_quantiles(story):
-    run, tree = story
-    rows = lines(run)
-    for title, shade in (("Entropy", "10 % to 90 % of tokens"), ("Ratio", "smallest to largest")):
-        (key,) = [li for li in figure(tree, title).all("li") if li.text == shade]
-        assert key.one("path", "band").classes == ["band", "c0"]
-    found = figure(tree, "Ratio")
-    edge = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
-    assert edge == pytest.approx([row["ratio_max"] for row in rows] + [r["ratio_min"] for r in rows[::-1]], rel=0.01)
-
-
 def test_head_and_facts(story):
     run, tree = story
     first, *_, last = lines(run)

@@ -73,15 +73,6 @@ def test_a_missing_file_is_named_and_the_rest_drawn(make_run, page, name):
     assert not tree.all("script") if name == "trace.jsonl" else len(embedded(tree)) == 8
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "", "\x00", "[" * 100_000])
-@pytest.mark.parametrize("name", ["config.json", "versions.json"])
-def test_a_broken_description_is_named(make_run, page, name, text):
-    run = make_run(steps=2)
-    (run / name).write_text(text)
-    (note,) = notes(page(run))
-    assert note.startswith(f"{name} is not ") and note.endswith("left out.")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -103,17 +94,6 @@ def test_errors_name_the_place_and_the_remedy(make_run, tmp_path, content, messa
     with pytest.raises(TokenPOError, match=message):
         write_report(run)
     assert not (run / "report.html").exists()
-
-
-def test_where_the_page_is_written_and_that_a_run_gives_the_same_bytes(make_run, tmp_path):
-    run, twin = make_run(steps=2), make_run(steps=2, name="twin")
-    assert write_report(str(run)) == run / "report.html"
-    assert write_report(twin).read_bytes() == (run / "report.html").read_bytes()
-    assert write_report(run, tmp_path) == tmp_path / "report.html"
-    assert write_report(run, str(tmp_path / "other.html")) == tmp_path / "other.html"
-    with pytest.raises(TokenPOError, match=r"cannot write .*missing/page\.html: No such file"):
-        write_report(run, tmp_path / "missing" / "page.html")
-    assert not [path for path in (*tmp_path.iterdir(), *run.iterdir()) if path.suffix == ".part"]
 
 
 def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
@@ -245,17 +225,6 @@ def test_scales_and_colours_by_hand(make_run, page, traced):
         rule = rf":root:has\(#{radios[label]}:checked\) \.(\w+)\{{background:var\(--(\w+)\);color:var\(--(\w)t(\d)\)\}}"
         colour = {name: shade for name, shade, p, i in re.findall(rule, style) if shade == p + i}
         assert [next(colour[n] for n in names if n in colour) for _, _, names in rows(tree)] == colours.split()
-
-
-def test_probability_is_that_of_the_sampler(make_run, page, traced):
-    """exp(-0.5) = 0.6065, exp(-3) = 0.0498; the scale always runs from 0 to 1, the improbable takes the strong end."""
-    tree = page(make_run(steps=2, trace=[traced("ab", old_logprob=[-0.5, -3.0], logprob=[-0.1, -0.2])]))
-    assert [columns["probability"] for _, columns, _ in rows(tree)] == ["0.607", "0.0498"]
-    classes, edges = legend(tree, "probability")
-    assert edges == ["0", "0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"]
-    assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
-    assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
-    assert "old_logprob" not in tree.text
 
 
 def test_the_page_lists_what_the_first_steps_rewarded(make_run, page):
