@@ -11,17 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.base.files import (
-    is_fresh,
-    locked,
-    old_of,
-    opened_in_place,
-    remove_directory,
-    sweep,
-    whole,
-    whole_directory,
-    write_whole,
-)
+from tokenpo.base.files import is_fresh, locked, old_of, opened_in_place, sweep, whole, whole_directory, write_whole
 from tokenpo.base.jsonl import Line, Lines, cut, whole_lines
 
 
@@ -71,16 +61,6 @@ def test_a_directory_is_on_the_disk_before_it_takes_its_name_and_the_old_one_goe
     calls.clear()
     _filled(tmp_path / "model", "new")
     assert calls[2:] == [named[0], "name .old-model", *named[1:], "name .writing-.old-model"]
-
-
-def test_a_link_to_a_directory_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
-    _filled(tmp_path / "elsewhere", "kept")
-    (tmp_path / "model").symlink_to(tmp_path / "elsewhere")
-    for text in ("new", "newer"):
-        _filled(tmp_path / "model", text)
-        assert not (tmp_path / "model").is_symlink() and _content(tmp_path / "model") == {"parts/one": text}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "model"]
-    assert _content(tmp_path / "elsewhere") == {"parts/one": "kept"}
 
 
 def test_what_a_killed_process_left_is_swept_unless_it_is_all_there_is(tmp_path: Path) -> None:
@@ -192,21 +172,6 @@ def test_what_is_written_where_it_stands_is_no_link(victim: Path, name: str) -> 
     for write in (lambda: Lines(path), lambda: opened_in_place(path, os.O_RDWR), lock, lambda: cut(path, 1)):
         with pytest.raises(OSError, match=name):
             write()
-
-
-def test_what_is_removed_is_the_link(victim: Path) -> None:
-    run, kept = victim.parent / "run", victim.parent / "kept"
-    kept.mkdir()
-    (kept / "file").write_text("kept")
-    (run / "inner").mkdir()
-    for link in (run / "step", run / ".old-model", run / ".writing-model.abcd1234", run / "inner" / "link"):
-        link.symlink_to(kept)
-    (run / "model").mkdir()
-    remove_directory(run / "step")
-    remove_directory(run / "inner")
-    sweep(run / "model")
-    assert (kept / "file").read_text() == "kept"
-    assert not (run / "step").is_symlink() and not (run / "inner").exists() and not (run / ".old-model").is_symlink()
 
 
 def test_what_a_dead_process_began_leaves_a_directory_fresh(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpo.base import intervals
 from tokenpo.base.intervals import Mean, bootstrap, effective, mean_of_numbers, mean_of_shares, student, wilson
 
 
@@ -29,32 +28,6 @@ def test_a_mean_has_scipys_bias_corrected_and_accelerated_bootstrap(problems: in
     options = {"n_resamples": 10_000, "method": "BCa", "rng": np.random.default_rng(seed)}
     theirs = stats.bootstrap((values,), np.mean, confidence_level=level, **options).confidence_interval
     assert bootstrap(list(values), seed) == pytest.approx((theirs.low, theirs.high), rel=1e-10)
-
-
-def test_resampling_in_pieces_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [0.1, 0.2, 0.7, 0.9, 0.25, 0.31, 0.64, 0.77]
-    whole = bootstrap(values, 3)
-    monkeypatch.setattr(intervals, "_AT_ONCE", 8 * 37)
-    assert bootstrap(values, 3) == whole
-    assert bootstrap(values, 4) != whole
-
-
-def test_rounding_errors_move_nothing() -> None:
-    """Values from a sum in another order, 1 among them: the same kind and the same ends."""
-    values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
-    noisy = [value * (1 - 2.0**-52) for value in values]
-    assert bootstrap(noisy) == pytest.approx(bootstrap(values), rel=1e-14)
-    assert mean_of_shares([0.0, 1 - 2.0**-53, 1.0]) == mean_of_shares([0, 1, 1]) == Mean(2 / 3, *wilson(2, 3), "wilson")
-    assert mean_of_shares([0.3, 0.1 + 0.2]).kind == "wilson"
-
-
-def test_the_interval_of_1_minus_x_is_mirrored() -> None:
-    """Ties count half on each side; these means are lumpy and full of ties. Two values reach from end to end, as
-    Student's 12.7 deviations at one degree of freedom hold every resample."""
-    assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
-    values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
-    low, high = bootstrap(values)
-    assert bootstrap([1 - value for value in values]) == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
 def test_shares_have_wilsons_of_effective_trials() -> None:

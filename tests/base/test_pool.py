@@ -98,18 +98,6 @@ def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path) -
     pool.close()
 
 
-@pytest.mark.parametrize("size", [10, 10**6])  # a pipe holds 64 KiB
-def test_a_worker_that_does_not_read_loses_its_job_to_the_limit(pool: Pool, size: int) -> None:
-    """As one that is stopped, or whose thread holds the interpreter."""
-    assert pool.map([("echo", 1)]) == [Outcome(1)]
-    (stopped,) = pool._workers
-    os.kill(stopped.process.pid, signal.SIGSTOP)
-    began = time.monotonic()
-    outcomes = pool.map([("echo", "x" * size), ("echo", 2)])
-    assert outcomes == [Outcome(None, "timeout"), Outcome(2)]
-    assert time.monotonic() - began < 20 and stopped.process.returncode == -signal.SIGKILL
-
-
 def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> None:
     note = tmp_path / "child"
     assert pool.map([("child", str(note))]) == [Outcome(None, "timeout")]
@@ -128,12 +116,3 @@ def test_a_verifier_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text("import os; os._exit(1)")
     with pytest.raises(TokenPOError, match="could not start: crash"):
         Pool(tmp_path / "dying.py", "verify").map([("echo", 1)])
-
-
-def test_close_ends_the_processes_and_refuses_further_jobs(pool: Pool) -> None:
-    pool.map([("echo", 1)])
-    (worker,) = pool._workers
-    pool.close()
-    assert worker.process.returncode is not None
-    with pytest.raises(TokenPOError, match="closed"):
-        pool.map([("echo", 1)])

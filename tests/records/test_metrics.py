@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.base import files
 from tokenpo.base.jsonl import finite
 from tokenpo.records.log import describe
 from tokenpo.records.run import read_run
@@ -54,22 +53,6 @@ def test_of_a_resumed_run_the_later_lines_count_however_many_there_are(tmp_path)
     assert values == [5.0] * 1000 + [entropy(s) for s in range(1001, LONG + 1)]
 
 
-def test_a_note_is_zero_where_it_was_not_written(tmp_path):
-    lines = [{"step": 1, "accuracy": 1.0}, {"step": 2, "accuracy": 0.5, "note/timeout": 0.25}, {"step": 3, "lr": 1.0}]
-    run = read_run(write(tmp_path, lines))
-    assert run.series("note/timeout") == [(1, 0.0), (2, 0.25)]
-    assert run.series("note/never") == [(1, 0.0), (2, 0.0)]
-    assert run.names == ["accuracy", "note/timeout", "lr"]
-
-
-def test_what_is_no_number_is_left_out_and_what_is_too_large_is_none(tmp_path):
-    lines = [{"step": 1, "lr": "1e-3", "kl": 10**400, "loss": None}, {"step": 2, "lr": [1], "kl": 1e-200, "loss": True}]
-    run = read_run(write(tmp_path, lines))
-    assert run.names == ["kl", "loss"]
-    assert run.series("kl") == [(1, None), (2, 0.0)]
-    assert run.series("loss") == [(1, None), (2, 1.0)]
-
-
 def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
     config = {"engine": "other", "clip": math.inf, "where": Path("a/b"), "each": [{"lr": math.nan}]}
     describe(tmp_path, finite(config), "the objective", ["pytest", "no-such-package"])
@@ -79,16 +62,3 @@ def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
     software = json.loads((tmp_path / "versions.json").read_text())
     assert (software["pytest"], software["no-such-package"]) == (version("pytest"), None)
     assert software["torch"] == version("torch")
-
-
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe(tmp_path, {"steps": 1}, "first", [])
-
-    def full(path: Path) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(files, "sync", full)
-    with pytest.raises(OSError, match="no space"):
-        describe(tmp_path, {"steps": 2}, "second", [])
-    assert json.loads((tmp_path / "config.json").read_text()) == {"steps": 1}
-    assert {file.name for file in tmp_path.iterdir()} == {"config.json", "objective.txt", "versions.json"}

@@ -81,13 +81,6 @@ def test_float32_survives_as_short_decimals(tmp_path):
     assert not list(tmp_path.glob("**/.writing-*"))
 
 
-def test_a_temperature_may_be_one_number(tmp_path):
-    found = read(write(tmp_path / "r.jsonl", [line | {"temperature": 0.7} for line in FOUR]))
-    assert found.rollouts.temperature.tolist() == [[0.7, 0.7], [0.7, 0], [0.7, 0.7], [0.7, 0]]
-    path = write_lines(tmp_path / "again.jsonl", found.responses)
-    assert json.loads(path.read_text().splitlines()[0])["temperature"] == 0.7
-
-
 def test_a_version_is_one_number_or_one_for_each_token(tmp_path):
     """Updates that the policy had had: the second response was begun by an older one than it was ended by."""
     versions = [7, [5], [5, 7], 7]
@@ -101,14 +94,6 @@ def test_a_version_is_one_number_or_one_for_each_token(tmp_path):
     assert [json.loads(x)["version"] for x in write_lines(path, made).read_text().splitlines()] == [7, 5, [5, 7], 7]
     alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 3} for line in FOUR]))
     assert alike.lag is None and alike.rollouts.version is not None
-
-
-def test_ids_take_the_place_of_tokens(tmp_path):
-    lines = [{"group": 0, "reward": 1, "token_ids": [5, 6], "old_logprob": [-1, -2]}]
-    found = read(write(tmp_path / "r.jsonl", lines))
-    assert found.responses[0].tokens == ("[5]", "[6]")
-    assert found.rollouts.token_ids.tolist() == [[5, 6]]
-    assert found.inputs == {"mask", "reward", "group", "old_logprob", "token_ids", "logprob"}
 
 
 def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
@@ -157,12 +142,6 @@ def test_a_mistake_is_named_with_line_field_and_remedy(tmp_path, fields, kind, m
     assert str(caught.value).startswith(f"{path} line 3: ")
 
 
-def test_other_reward_functions_are_named(tmp_path):
-    lines = [line | {"rewards": {name: 1.0}} for line, name in zip(FOUR, "aaba", strict=True)]
-    with pytest.raises(TokenPOError, match=r"line 3: 'rewards' has the names b, and .*line 1 has a: write 'a' into"):
-        read(write(tmp_path / "r.jsonl", lines))
-
-
 def test_broken_lines_are_left_out_counted_and_told(tmp_path):
     path = write(tmp_path / "r.jsonl")
     whole = path.read_text()
@@ -179,16 +158,6 @@ def test_broken_lines_are_left_out_counted_and_told(tmp_path):
     assert len(found.responses) == 4
     assert "2 lines were left out (line 1: a list, not an object; line 6: not valid JSON)" in found.notes[0]
     assert "may be whole groups" in found.notes[1]
-
-
-def test_groups_that_look_odd_are_told(tmp_path):
-    assert (
-        "Every response is a group of its own"
-        in read(write(tmp_path / "r.jsonl", [line | {"group": i} for i, line in enumerate(FOUR)])).notes[0]
-    )
-    three = read(write(tmp_path / "r.jsonl", FOUR[:3]))
-    assert "Groups differ in size" in three.notes[0]
-    assert not read(write(tmp_path / "r.jsonl", [line | {"group": 0} for line in FOUR])).notes
 
 
 def test_steps_of_one_file(tmp_path):
@@ -209,29 +178,11 @@ def test_steps_of_one_file(tmp_path):
         read(write(path), 1)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "not json\n"])
-def test_a_file_without_a_response(tmp_path, text):
-    path = tmp_path / "r.jsonl"
-    path.write_text(text)
-    with pytest.raises(TokenPOError, match=r"holds no response \(.*\): write one JSON object a line"):
-        read(path)
-
-
 def test_a_run_of_trl_has_its_rollouts_one_directory_down(tmp_path):
     for step in (10, 20):
         write_lines(step_file(tmp_path / "tokenpo", step), [line | {"step": step} for line in FOUR])
     assert read(tmp_path).step == 20
     assert read(tmp_path, 10).step == 10
-
-
-def test_a_place_without_rollouts(tmp_path):
-    with pytest.raises(TokenPOError, match=r"gone.jsonl: there is no such file"):
-        read(tmp_path / "gone.jsonl")
-    with pytest.raises(TokenPOError, match=r"holds no recorded rollouts: train with --set output.rollouts_every=10"):
-        read(tmp_path)
-    lines = [FOUR[0] | {"tokens": [], "old_logprob": [], "entropy": []}]
-    with pytest.raises(TokenPOError, match=r"holds no response with a token"):
-        read(write(tmp_path / "r.jsonl", lines))
 
 
 def test_nothing_half_is_left_behind(tmp_path):
