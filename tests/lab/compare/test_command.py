@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -94,18 +93,6 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     assert "plain − grpo" in capsys.readouterr().out
     assert compare(tiny, out, "--metrics", "avg", "--set", "train.lr=1") == 2
     assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
-
-
-def test_a_run_without_its_model_goes_on_unless_its_checkpoints_are_gone_too(tiny, tmp_path):
-    """After a kill between the last line of the metrics and the model; somebody may remove both to save place."""
-    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]
-    assert main(train_command(run, False)[4:]) == 0
-    shutil.rmtree(run.directory / "model")
-    assert state(run) is State.BEGUN
-    assert main(train_command(run, True)[4:]) == 0 and state(run) is State.DONE
-    shutil.rmtree(run.directory / "model")
-    shutil.rmtree(run.directory / "checkpoints")
-    assert state(run) is State.DONE
 
 
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])

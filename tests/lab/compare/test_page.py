@@ -4,8 +4,6 @@ import dataclasses
 
 import pytest
 
-from hostile import HOSTILE
-from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.lab.compare.page import render
 from tokenpo.lab.compare.plan import Failure, PlannedRun
@@ -51,14 +49,3 @@ def test_a_strip_is_to_scale(comparison):
     tree = read_html(render(comparison("grpo,dapo", 2)))  # inconclusive is open
     assert not tree.all("td", "decided") and all("open" in node.classes for node in tree.all("path", "whisker"))
     assert tree.one("dl", "verdicts").all("dd")[0].text == "inconclusive"
-
-
-def test_hostile_text_stays_text(comparison):
-    made = comparison()
-    stands_alone(render(made))
-    plain, *hostile = (render(spoilt(made, text)) for text in ("quite plain", *HOSTILE))
-    for html in hostile:
-        stands_alone(html)
-        assert skeleton(read_html(html)) == skeleton(read_html(plain))
-    assert "onerror" in read_html(hostile[0]).one("h1").text
-    assert "⟨202E⟩ltr⟨2066⟩" in read_html(hostile[8]).one("section", "failed").text

@@ -11,16 +11,14 @@ from tokenpo.lab.evaluate.run import (
     SamplingPlan,
     check,
     describe,
-    digest,
     free_directory,
-    model_digest,
     prepare,
     sample_model,
     write_results,
 )
 from tokenpo.lab.evaluate.summary import read_samples, summarise
 from tokenpo.train.models import load
-from tokenpo.train.models.directory import ASSETS, identity
+from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.tasks import make_task
 
 CONFIG = {"a": 1}
@@ -100,20 +98,6 @@ def test_an_interrupted_evaluation_goes_on_without_sampling_again(lm, tmp_path, 
         assert task.scored == scored
 
 
-def test_two_evaluations_do_not_write_one_directory(lm, tmp_path):
-    class Second(Flaky):
-        asked = 0
-
-        def problems(self, split, start, count):
-            self.asked += 1
-            if self.asked == 2:
-                with pytest.raises(TokenPOError, match="is being written by another evaluation: wait"):
-                    drawn(lm, tmp_path / "out")
-            return super().problems(split, start, count)
-
-    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
-
-
 def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     out = tmp_path / "out"
     config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
@@ -140,20 +124,6 @@ def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     prepare(own, config)
     assert free_directory("m-t", config, 3) == own
     assert free_directory("m-t", config | {"sampling": {}}, 3) == Path(f"{own}-2")
-
-
-def test_the_config_tells_models_and_problems_apart(lm):
-    assert model_digest(ASSETS, lm) == identity(ASSETS)
-    tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
-    assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
-    plan = SamplingPlan(lm, tasks[0], 3, SamplingOptions(samples=2, seed=4))
-    config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
-    assert config["sampling"] == {
-        "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
-        "top_p": 1.0, "top_k": 0, "min_p": 0.0,
-    }  # fmt: skip
-    problems = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
-    assert config["problems"] == problems
 
 
 def test_the_config_tells_rows_and_reward_functions_apart(lm, tmp_path):

@@ -32,22 +32,6 @@ def test_every_column_is_read(tmp_path):
     assert samples[0].problem != samples[1].problem
 
 
-def test_a_problem_of_null_is_no_problem(tmp_path):
-    """One frame of samples with and without names: null would make one prompt of all that have none."""
-    file = written(tmp_path / "s.jsonl", RIGHT | {"problem": None}, RIGHT | {"problem": None, "prompt": "1+2="}, RIGHT)
-    assert [sample.name for sample in read_samples(file)[0]] == ["1+1=", "1+2=", "1+1="]
-    assert len({sample.problem for sample in read_samples(file)[0]}) == 2
-
-
-def test_lengths_and_rewards_are_numbers_and_anything_else_is_none(tmp_path):
-    for column, given, expected in (
-        ("tokens", [3, 3.0, None, ["a", "b"], True], [3, 3, None, None, None]),
-        ("reward", [0.3, -2, True, None, "0.3", [1.0]], [0.3, -2.0, 1.0, None, None, None]),
-    ):
-        samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {column: value} for value in given]))
-        assert [getattr(sample, column) for sample in samples] == expected
-
-
 def test_the_samples_of_a_training_run_are_refused_until_their_reference_is_called_one(tmp_path):
     """They hold the right answer in `answer`, which would win every vote."""
     line = {"step": 3, "position": 0, "prompt": "1+1=", "completion": "#### 3", "correct": False}
@@ -57,44 +41,17 @@ def test_the_samples_of_a_training_run_are_refused_until_their_reference_is_call
         assert read_samples(written(tmp_path / "s.jsonl", line | answer))[0][0].vote == Vote(None, False)
 
 
-def test_what_is_no_object_is_left_out_and_named(tmp_path):
-    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, [1], RIGHT))
-    assert len(samples) == 2
-    assert notes == ["s.jsonl: 1 line was left out (line 2: a list, not an object)."]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"correct": None}, "line 2: 'correct' is None: give true or false"),
-        ({"correct": float("nan")}, "line 2: 'correct' is nan"),
         ({"answer": ["2"]}, "line 2: 'answer' is a list"),
-        ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
         ({"reward": float("nan")}, "line 2: 'reward' is nan: give a finite number, or null"),
-        ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
-        ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
     ],
 )
 def test_a_wrong_kind_is_named_by_its_line(change, message, tmp_path):
     with pytest.raises(TokenPOError, match=message):
         read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT | change))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"prompt": "?", "corect": true}\n', r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
-        ('{"promt": "?", "correct": true}\n', r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
-        ("", r"holds no samples \(the file is empty"),
-        ('{"a', r"holds no samples .*line 1: not valid JSON"),
-    ],
-)
-def test_a_missing_column_names_the_nearest_and_no_samples_is_an_error(tmp_path, text, message):
-    (tmp_path / "s.jsonl").write_text(text)
-    with pytest.raises(TokenPOError, match=message):
-        read_samples(tmp_path / "s.jsonl")
-    with pytest.raises(TokenPOError, match="there is no such file"):
-        read_samples(tmp_path / "absent.jsonl")
 
 
 def test_a_verifier_judges_anew(tmp_path):

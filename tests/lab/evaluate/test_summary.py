@@ -4,7 +4,6 @@ import io
 import itertools
 import math
 import random
-import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -70,19 +69,6 @@ def test_by_hand():
     assert [p["maj@4"] for p in result.per_prompt] == close([1 / 2, 0, 0])
 
 
-def test_intervals_of_shares_are_not_resampled():
-    """So that they do not depend on the seed; rewards are. One sample a prompt has Wilson's."""
-    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
-    at = [number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)]
-    assert at[0] == at[1] and at[0].kind == "effective"
-    assert (at[0].low, at[0].high) == pytest.approx(effective([word.count("A") / 7 for word in words]), rel=1e-12)
-    result = summarise(samples("A", "A", "b", "A", "b"))
-    for metric in METRICS:
-        only = number(result, metric, 1)
-        assert (only.value, only.kind) == (pytest.approx(0.6, rel=1e-14), "wilson")
-        assert (only.low, only.high) == pytest.approx(wilson(3, 5), rel=1e-12)
-
-
 def test_ks_that_some_or_all_prompts_lack_are_nan_and_a_sentence():
     assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]  # the default
     result = summarise(samples("Ab", "AA"), [1, 4])
@@ -138,14 +124,6 @@ def test_graded_rewards_have_a_mean_over_prompts():
         assert summarise(none).reward is None and "reward" not in shown(summarise(none))
 
 
-def test_notes_of_a_file_can_not_steer_the_terminal():
-    message = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
-    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in message for _ in range(2)]))
-    line = text[text.index("Samples: ") :].replace("\n", " ")
-    assert "\x1b" not in text
-    assert line.count("x" * 40) == 5 and "x" * 41 not in line
-
-
 def over_subsets(samples: list, k: int, statistic: Callable[[tuple], Fraction]) -> Fraction:
     """Mean of the statistic over all subsets of k samples, in exact arithmetic."""
     values = [statistic(subset) for subset in itertools.combinations(samples, k)]
@@ -194,38 +172,3 @@ def test_maj_is_the_mean_over_all_subsets(seed):
     for k in range(1, len(votes) + 1):
         expected = float(over_subsets(votes, k, lambda subset: majority(subset, shares(votes))))
         assert maj_at_k(votes, k) == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_sample_without_an_answer_does_not_vote():
-    """One vote for 7 beside two silent samples: right whenever it is drawn, so 1/3, 2/3, 1. A right one without an
-    answer leaves the answers unknown."""
-    votes = [Vote("7", True), Vote(None, False), Vote(None, False)]
-    assert [maj_at_k(votes, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-12)
-    assert maj_at_k([Vote(None, False)] * 3, 2) == 0.0
-    assert math.isnan(maj_at_k([Vote(None, True), Vote("3", False)], 1))
-    assert math.isnan(maj_at_k([Vote(None, True)] * 4, 2))
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_undefined_is_nan_and_never_one(name):
-    right = [Vote("7", True)] * 3
-    assert METRICS[name](right, 3) == 1.0
-    for votes, k in ((right, 4), (right, 0), (right, -1), ([], 1), ([], 0)):
-        assert math.isnan(METRICS[name](votes, k)), (votes, k)
-    votes = [Vote("7", True)] * 3 + [Vote(str(i), False) for i in range(5)] + [Vote(None, False)] * 2
-    assert METRICS[name](votes, 1) == 0.3  # at k = 1 all four are the accuracy
-
-
-def test_many_samples_are_exact_and_fast():
-    """With 1024 samples binomial coefficients leave the range of floats; pass@k is still the nearest float.
-
-    maj@299 drops one of 300 samples. 120 for 7 (right), 120 for 3, 60 for 5: 7 wins if a 3 is dropped (120/300),
-    ties if a 5 is (60/300, worth half): 150/300.
-    """
-    exact = 1 - Fraction(math.comb(1024 - 3, 512), math.comb(1024, 512))
-    assert pass_at_k(1024, 3, 512) == float(exact)
-    votes = [Vote("7", True)] * 120 + [Vote("3", False)] * 120 + [Vote("5", False)] * 60
-    assert maj_at_k(votes, 299) == 0.5
-    start = time.perf_counter()
-    value = maj_at_k([Vote(str(i // 3), i < 60) for i in range(256)], 64)
-    assert 0 < value < 1 and time.perf_counter() - start < 5

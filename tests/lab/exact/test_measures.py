@@ -14,7 +14,7 @@ import tokenpo
 from tokenpo.cli.main import main
 from tokenpo.core.types import Batch, Policy, Totals
 from tokenpo.lab.exact import measures
-from tokenpo.lab.exact.measures import MEASURES, Walk, direction, directions, lacking, measure, truth, view, walk
+from tokenpo.lab.exact.measures import MEASURES, Walk, direction, directions, lacking, measure, walk
 from tokenpo.lab.exact.worlds import WORLDS, State, World
 from tokenpo.methods import METHODS, method
 
@@ -139,17 +139,6 @@ def test_perfect_credit_puts_everything_on_decisions():
     assert measure(dapo, world, perfect=True)["progress"].value > 0.9
 
 
-def test_sampling_follows_the_policy():
-    """Visits and reward of 16,384 responses; dealt evenly they are off by less than four independent errors / 5."""
-    world = WORLDS["lucky_guess"]()
-    walked = walk(world, world.initial, 2048, 8, torch.Generator().manual_seed(3))
-    at, count = truth(world, world.initial), len(walked.reward)
-    J = float(at.J)
-    assert float(walked.reward.mean()) == pytest.approx(J, abs=0.8 * math.sqrt(J * (1 - J) / count))
-    visits = torch.bincount(walked.states[walked.mask], minlength=len(world.states)) / count
-    torch.testing.assert_close(visits.double(), at.visits, rtol=0, atol=4 * 0.5 / math.sqrt(count))
-
-
 MINE = """
 import tokenpo
 
@@ -178,7 +167,6 @@ def test_numbers(tmp_path, monkeypatch, capsys):
 
 
 WORLD = WORLDS["lucky_guess"]()
-LOGP = WORLD.initial.log_softmax(-1)
 SECOND = slice(8, 16)
 
 
@@ -188,19 +176,6 @@ def batch():
     walked = walk(WORLD, WORLD.initial, 4, 8, torch.Generator().manual_seed(5)).rows(SECOND)
     assert 0 < float(walked.reward.mean()) < 1 and not bool(walked.mask.all())
     return walked
-
-
-def test_the_policy_is_seen_as_it_is(batch):
-    """Entropy H and its drift Σ_v p² (log p + H), token by token."""
-    result = view(WORLD.initial, batch, frozenset({"entropy", "entropy_drift"}))
-    p = LOGP.exp()
-    for i, t in batch.mask.nonzero().tolist():
-        state, token = int(batch.states[i, t]), int(batch.tokens[i, t])
-        entropy = float(-(p[state] * LOGP[state]).sum())
-        assert float(result.logprob[i, t]) == pytest.approx(float(LOGP[state, token]), rel=1e-14)
-        assert float(result.need("entropy")[i, t]) == pytest.approx(entropy, rel=1e-12)
-        drift = float((p[state] ** 2 * (LOGP[state] + entropy)).sum())
-        assert float(result.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
 
 
 REFUSED = {*"vineppo spo ospo igrpo remax thr nthr tw_grpo arm opd gkd iw_opd rlsd sdar sdpo rto decoupled".split()}

@@ -131,15 +131,3 @@ def test_a_run_with_several_steps(explain, tmp_path):
     assert "step 2: 4 responses" in explain("run", "--methods", "grpo", "--step", 2)[1]
     folder.parent.rename("v1.5b")  # a dot in the name of a run begins no suffix
     assert "page: runs/explain-v1.5b-step2/explain.html" in explain("v1.5b", "--methods", "grpo", "--step", 2)[1]
-
-
-def test_hostile_names_do_not_reach_the_terminal(explain, tmp_path):
-    bad = "\x1b[31mred\u202e"
-    lines = [line | {"group": "b", bad: 1} for line in FOUR[:3]] + [FOUR[3] | {"group": bad}]
-    _, out, err = explain(write(tmp_path / "mine.jsonl", lines), "--methods", "grpo,archer")
-    assert not {"\x1b", "\u202e"} & set(out + err)
-    assert "group ␛[31mred⟨202E⟩ has 1" in " ".join(out.split())
-    assert "group ␛[31mred⟨202E⟩ has 1" in (tmp_path / "runs/explain-mine/explain.html").read_text(encoding="utf-8")
-    assert r"not read: '\x1b[31mred\u202e')" in err
-    _, _, err = explain(write(tmp_path / "mine.jsonl", [{bad: 1}]), "--methods", "grpo")
-    assert r"(fields: '\x1b[31mred\u202e'; " in err and not {"\x1b", "\u202e"} & set(err)

@@ -2,8 +2,6 @@
 
 import pytest
 
-from hostile import HOSTILE
-from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.lab.explain.explanation import explain_all
 from tokenpo.lab.explain.page import chosen, draw_responses, render
@@ -51,15 +49,6 @@ def test_every_method_shows_every_token(result):
     assert int(second[0].classes[0][1:]) < 4 < int(cards[0].all("tbody")[0].all("tr")[0].classes[0][1:])
 
 
-def test_tokens_of_older_policies_are_noted_and_drawn(result):
-    """Of six tokens the two of the third response are older, by three updates."""
-    versions = (9, 9, 6, 9)
-    made = result([line | {"version": version} for line, version in zip(FOUR, versions, strict=True)])
-    assert "33.3 % of the tokens are older than the newest, by 3 updates at most." in " ".join(made.notes)
-    assert [scale.quantity.name for scale in draw_responses(made, 8).scales if scale.quantity.name == "lag"] == ["lag"]
-    assert not [note for note in result().notes if "older" in note]
-
-
 def test_which_responses_are_drawn(result):
     """The best and the worst of a group, groups with unlike rewards first; never one without tokens."""
     rewards = [(0, 1), (0, 1), (1, 0), (1, 1), (1, 2), (2, 5)]
@@ -71,10 +60,3 @@ def test_which_responses_are_drawn(result):
     assert draw_responses(found, 0).cards == ()
     assert read_html(render(found, 0)).all("table", "shares")
     assert draw_responses(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
-
-
-def test_hostile_text_stays_text(result):
-    pages = [render(result(hostile(text))) for text in ("plain", *HOSTILE)]
-    assert all(skeleton(read_html(page)) == skeleton(read_html(pages[0])) for page in pages)
-    for page in pages:
-        stands_alone(page)

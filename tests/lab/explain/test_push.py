@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import tokenpo
+from method_kinds import of_each_kind
 from oracle_support import ragged, score
-from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.base.errors import MissingInput
 from tokenpo.lab.explain.explanation import (
     TokenKinds,
     cosine,
@@ -22,13 +23,14 @@ from tokenpo.lab.explain.explanation import (
     shares,
     to_json,
 )
-from tokenpo.methods import METHODS
 from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
 from written_rollouts import FOUR, lines_of, write
 
 # What they draw at random, or remember, goes to their oracles by another way: tests/methods. gkd pushes no token.
-PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw", "skywork_entropy", "aer", "gkd")]
+PLAIN = [
+    name for name in of_each_kind() if name not in ("clip_cov", "s_grpo", "ha_dw", "skywork_entropy", "aer", "gkd")
+]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -61,21 +63,6 @@ def test_grpo_and_dapo_in_closed_form(four):
     assert not (torch.signbit(grpo.push) & (grpo.push == 0)).any()  # no negative zeros
     dapo = push_of("x", tokenpo.method("dapo"), four)
     np.testing.assert_allclose(dapo.push, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
-
-
-def test_a_policy_that_moved_meets_the_clip(tmp_path):
-    """Ratios 1.5 and 0.5 in both rows; GRPO keeps the inside and the pessimistic side: 1.5 is cut for A > 0, 0.5 for
-    A < 0. What stays is r A 4 / (2 · 2) = r A."""
-    logs = (np.log([0.3, 0.1]).tolist(), np.log([0.2, 0.2]).tolist())
-    lines = [
-        {"group": 0, "reward": reward, "tokens": ["x", "y"], "logprob": logs[0], "old_logprob": logs[1]}
-        for reward in (1, 0)
-    ]
-    result = push_of("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
-    a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    np.testing.assert_allclose(result.push, [[0, 0.5 * a], [-1.5 * a, 0]], rtol=1e-12)
-    np.testing.assert_allclose(result.ratio, [[1.5, 0.5], [1.5, 0.5]], rtol=1e-12)
-    assert result.clipped.tolist() == [[True, False], [False, True]]
 
 
 def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):
@@ -138,12 +125,3 @@ def test_what_is_not_known_is_not_a_number(tmp_path):
     # 0.75 + 0.75 of 3 on the right answer (see test_explanation); the wrong one is not judged.
     assert (result.table[0].right, result.table[0].wrong) == pytest.approx((0.5, 0))
     assert any("neither right nor wrong" in note for note in result.notes)
-
-
-def test_methods_that_push_nothing_and_methods_that_are_all_refused(tmp_path):
-    result = explain_all(read(write(tmp_path / "r.jsonl", FOUR[2:])), parse_entries("grpo,dapo"))
-    assert (result.table[0].size, result.table[0].silent) == (0, 1)
-    assert math.isnan(result.table[0].right) and math.isnan(result.cosines[0][0])
-    assert any(note.startswith("grpo, dapo push no token") for note in result.notes)
-    with pytest.raises(TokenPOError, match=r"archer needs what .*; adv_reweight needs what"):
-        explain_all(read(write(tmp_path / "r.jsonl")), parse_entries("archer,adv_reweight"))
