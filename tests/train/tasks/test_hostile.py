@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 import verifiers as hostile
-from tokenpo.train.tasks.types import Problem
-from tokenpo.train.tasks.verify import VerifierOptions, make_verifier
 
 
 def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed() -> None:
@@ -33,16 +31,6 @@ def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed() -> None:
     missed = [a.text for a, s in zip(some, scores, strict=True) if a.right and not s.correct]
     assert not missed
     assert max(took) < 2.0 + 5 * hostile.SLACK  # a machine may be busy; benchmarks/verifiers.py is strict
-
-
-@pytest.mark.parametrize("name", ["exact", "countdown"])
-def test_the_other_verifiers_take_anything(name: str) -> None:
-    columns = {"nums": [2, 3, 4, 1], "target": 24}
-    verifier = make_verifier(name, VerifierOptions(), "t")
-    for answer in hostile.answers(600, 2):
-        reference = 24 if name == "countdown" else answer.reference
-        (score,) = verifier([Problem("?", reference, columns)], [answer.text], [[]])
-        assert score.reward == 0.0 or (name == "exact" and answer.right), answer.text[:80]
 
 
 REWARD = """

@@ -34,12 +34,9 @@ def lazy(completions):
 
 
 def short(completions): return [1.0]
-def nan(completions): return [0.0, float("nan")]
-def text(completions): return [0.0, "1"]
 def raising(completions): raise ZeroDivisionError("oops")
 def greedy(completions, levle): return [0.0, 0.0]
 async def later(completions): return [0.0, 0.0]
-constant = 3
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     assert data_source == "mine" and extra_info == {"index": 1}
@@ -61,13 +58,7 @@ def verl_slow(solution_str, ground_truth):
     print("a reward function may print", solution_str)
     time.sleep(60 * (len(solution_str) == 3))
     return 1.0
-def reading(completions):
-    import sys
-    return [0.5 if sys.stdin.read() == "" else 0.0, float("nan")]
-def wordy(completions): raise ValueError("x" * 10 ** 7)
-def big(completions): return [10 ** 400, 1.0]
 def huge(completions): return [1e300, 3.4e38]
-def handle(completions): return object()
 """
 
 
@@ -106,19 +97,13 @@ def test_verl_functions_are_told_by_their_arguments() -> None:
         ("my_rewards.py:lazy", TokenPOError, "gave one generator for 2 completions: give a list with one number each"),
         ("my_rewards.py:greedy", TokenPOError, r"wants the argument 'levle'.*did you mean 'level'"),
         ("my_rewards.py:later", Unsupported, "async"),
-        ("my_rewards.py:verl_raising", TokenPOError, r"raised ZeroDivisionError on row 1 at my_rewards.py:\d+: "),
-        ("my_rewards.py:constant", UnknownName, "no function 'constant'"),
         ("my_rewards:trll", UnknownName, "did you mean 'trl'"),
-        ("my_reward.py:trl", UnknownName, "can't import 'my_reward.py'"),
         ("my_broken.py:f", TokenPOError, "No module named 'no_such_package'"),
     ],
 )
 def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
-    with pytest.raises(TokenPOError, match=words) as caught:
+    with pytest.raises(kind, match=words):
         scored(path)
-    assert type(caught.value) is kind
-    if "raised" in words:
-        assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +112,8 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
         ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
         ("dying", ["crash"] * 2, r"broke off \(crash\)"),
-        ("reading", ["", "not finite"], "gave nan on row 1"),
-        ("wordy", ["error: ValueError"] * 2, r"raised ValueError at my_rewards.py:\d+: x{500}… \(10,000,000 char"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
-        ("handle", ["wrong length"] * 2, "gave one object for 2 completions"),
-        ("nan", ["", "not finite"], "gave nan on row 1"),
-        ("big", ["not a number", ""], "on row 0: give a number"),
         ("huge", ["not finite", ""], r"gave 1e\+300 on row 0: give a number of at most 3\.4e\+38 in size, or None"),
-        ("text", ["", "not a number"], "gave '1' on row 1: give a number"),
         ("mixed", ["not applicable", ""], None),
         ("verl_bad", ["not a number"] * 2, "gave {.reward.: 1} on row 0: give a number, or verl"),
         ("verl_raising", ["", "error: ZeroDivisionError"], "on row 1"),
@@ -166,30 +145,3 @@ def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:
     assert hung.note == "timeout"
     assert after.reward not in (0.0, first.reward)
     reward.close()
-
-
-PROCESSES = """
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-def twice(number): return 2.0 * number
-def executor(completions):
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(2, mp_context=fork) as pool: return list(pool.map(twice, map(len, completions)))
-"""
-
-
-def test_a_file_starts_processes_with_its_own_functions(here: Path) -> None:
-    (here / "my.own.py").write_text(PROCESSES)
-    assert scored("my.own.py:executor", seconds=30) == [Score(4.0, True), Score(6.0, True)]
-
-
-def test_arguments_that_no_process_can_be_handed_and_options_that_mean_nothing(here: Path) -> None:
-    (here / "quick.py").write_text("def f(completions, when): return [1.0] * len(completions)")
-    rows = {"prompt": "p", "when": {1, 2}}
-    with pytest.raises(TokenPOError, match="set reward_seconds = 0, which calls it in this one"):
-        scored("quick.py:f", rows, seconds=5)
-    assert scored("quick.py:f", rows) == [Score(1.0, True)] * 2
-    with pytest.raises(TokenPOError, match="give 1 or more, and a time"):
-        scored("quick.py:f", rows, seconds=-1)
-    with pytest.raises(UnknownName, match="reward_errors='zeros' is not a choice; did you mean 'zero'"):
-        scored("quick.py:f", rows, on_error="zeros")

@@ -37,24 +37,13 @@ def test_exact() -> None:
     ("verifier", "options", "sentence"),
     [
         ("exakt", {}, "did you mean 'exact'"),
-        ("math", {"extract": "boxd"}, "did you mean 'boxed'"),
         ("exact", {"correct_at": 0.5}, "correct_at = 0.5 is ignored by the verifier 'exact', which takes extract: "),
-        ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
-        ("countdown", {"verifier_workers": 2}, "verifier_workers = 2 is ignored by the verifier 'countdown'"),
         ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' is ignored by the verifier 'x.py:f', which takes corr"),
     ],
 )
 def test_unknown_names_and_bad_or_ignored_options_are_refused(verifier: str, options: dict, sentence: str) -> None:
     with pytest.raises(TokenPOError, match=re.escape(sentence)):
         make_verifier(verifier, VerifierOptions(**options), "t")
-
-
-@pytest.mark.parametrize(
-    "options", [{"verifier_seconds": float("nan")}, {"verifier_seconds": 0.0}, {"verifier_workers": -1}]
-)
-def test_a_pool_needs_workers_and_a_time(options: dict) -> None:
-    with pytest.raises(TokenPOError, match="give 1 or more, and a time"):
-        make_verifier("math", VerifierOptions(**options), "t")
 
 
 def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:
