@@ -9,7 +9,7 @@ import torch
 from tokenpo.base.errors import NotFinite
 from tokenpo.core.head.kept import Cut
 from tokenpo.train.models import LoraOptions, Sampling, graphed, load, sample
-from tokenpo.train.models.graphed import BLOCK, FixedStep, Graphs, size_for
+from tokenpo.train.models.graphed import BLOCK, FixedStep, Graphs
 
 
 class Spy:
@@ -92,50 +92,6 @@ def test_rows_and_slots_come_in_few_sizes(lm, prompts):
     assert spy.recorded == before == len(windows)
 
 
-def test_buffers_serve_whatever_they_have_room_for(lm, prompts):
-    both(lm, prompts, 4, Sampling(30, seed=1))
-    graphs = lm.abilities["graphed"]
-    for group, longest, same, heat in (
-        (2, 10, True, 1.0),
-        (6, 30, False, 1.0),
-        (2, 100, False, 1.0),
-        (6, 100, True, 1.0),
-        (6, 100, True, 0.5),
-    ):
-        held, how = graphs.step, Sampling(longest, heat, seed=1)
-        fixed = sample(lm, prompts, group, how)
-        assert (graphs.step is held) == same
-        lm.abilities["graphed"] = None
-        assert_equal(sample(lm, prompts, group, how), fixed)
-        lm.abilities["graphed"] = graphs
-
-
-def test_sizes():
-    assert [size_for(n, 16) for n in (1, 16, 17, 24, 25, 33, 48, 49, 512)] == [16, 16, 24, 24, 32, 48, 48, 64, 512]
-
-
-@pytest.mark.parametrize("longest", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
-def test_limits_and_every_length_of_a_block(lm, longest):
-    prompts = [[5, 6, 7], [8], [9, 10]]
-    limits = [longest, max(1, longest // 2), 1]
-    unending = dataclasses.replace(lm, eos_ids=())
-    for model, given in ((unending, None), (lm, limits)):
-        ordinary, fixed, spy = both(model, prompts, 3, Sampling(longest, seed=4), limits=given)
-        assert_equal(ordinary, fixed)
-        assert spy.runs >= longest - 1 if given is None else spy.runs < longest
-    assert both(lm, prompts, 3, Sampling(longest), limits=[1, 1, 1])[2].runs < BLOCK
-
-
-def test_rows_that_have_ended_keep_to_the_models_positions(load_family):
-    """A prompt near the last position ends by its limit, while a shorter one goes on."""
-    lm = load_family("gpt2", eos=(1,))
-    lm = dataclasses.replace(lm, eos_ids=())
-    prompts = [[5] * 120, *([6, 7 + i] for i in range(3))]
-    lm.abilities["graphed"] = Graphs(Spy())
-    fixed = sample(lm, prompts, 8, Sampling(40), limits=[8, 40, 40, 40])
-    assert fixed.mask.sum(1).tolist() == [8] * 8 + [40] * 24
-
-
 def test_streams_and_weights_that_change_in_place(lm, prompts):
     both(lm, prompts, 4, Sampling(40))
     graphs, spy = lm.abilities["graphed"], lm.abilities["graphed"].recorder
@@ -207,21 +163,6 @@ def test_weights_that_break_are_found_with_row_and_token(lm, monkeypatch):
     monkeypatch.setattr(graphed, "packed_logits", lambda *a: run(*a) * torch.where(a[-1].step == 20, float("nan"), 1.0))
     with pytest.raises(NotFinite, match=r"at token 20 of response 3\d of 40"):
         sample(lm, [[5, 6], *([7, 8 + i] for i in range(3))], 10, Sampling(80), limits=[3, 3, 3, 80])
-
-
-def test_nothing_of_broken_weights_is_left_in_the_buffers(lm):
-    wanted = sample(lm, [[5, 6], [7]], 4, Sampling(40))
-    lm.abilities["graphed"] = Graphs(Spy())
-    weight = lm.model.model.layers[0].mlp.down_proj.weight
-    whole = weight.detach().clone()
-    with torch.no_grad():
-        weight.fill_(float("nan"))
-        with pytest.raises(NotFinite, match="at token 0 of response 0 of 8"):
-            sample(lm, [[5, 6], [7]], 4, Sampling(40))
-        weight.copy_(whole)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert_equal(wanted, sample(lm, [[5, 6], [7]], 4, Sampling(40)))
 
 
 @pytest.mark.parametrize("fault", ["a wait", "another step"])

@@ -217,23 +217,6 @@ def test_frequencies_are_those_of_the_model(lm):
     assert ((share - p).abs() < 5 * (p * (1 - p) / 4000).sqrt() + 1e-3).all()
 
 
-def test_the_models_mode_and_attention_are_left_as_they_were(lm, prompts):
-    lm.model.train()
-    before = lm.model.config._attn_implementation
-    samples = sample(lm, prompts, 2, Sampling(4))
-    assert lm.model.training and lm.model.config._attn_implementation == before
-    # Usable in a later backward pass, unlike tensors made in inference mode.
-    (samples.logprob * torch.ones_like(samples.logprob).requires_grad_()).sum().backward()
-
-
-def test_bad_requests_are_named(lm):
-    with pytest.raises(TokenPOError, match="128 positions"):
-        sample(lm, [[3], [4, 5]], 2, Sampling(127))
-    for options in ({"max_new_tokens": 0}, {"max_new_tokens": 1, "temperature": -1.0}):
-        with pytest.raises(TokenPOError, match="Sampling"):
-            Sampling(**options)
-
-
 class Echo:
     """A tool that is called by token 5 and answers with the length of the text so far, told in two tokens."""
 
