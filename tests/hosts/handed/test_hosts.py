@@ -22,7 +22,7 @@ from torch import Tensor
 
 import conformance
 import tokenpo
-from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.base.errors import Unsupported
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Policy, Rollouts, Totals
 from tokenpo.hosts import prime_rl, skyrl, verl
@@ -182,19 +182,6 @@ def test_skyrls_own_loss_or_estimator_keeps_its_settings_beside_ours(batch, regi
     loss(logprob, logprob, logprob, config=config)  # of a run with SkyRL's own estimator
 
 
-def test_skyrl_has_a_zero_for_rows_without_a_token(batch, registries) -> None:
-    """Padding and filtered responses; every rank has to run backward."""
-    _, logprob = batch
-    skyrl.register(tokenpo.method("dapo"))
-    leaf = logprob.clone().requires_grad_()
-    config = SimpleNamespace(**ALGORITHM, loss_reduction="token_mean")
-    empty = torch.zeros_like(logprob)
-    loss = registries.PolicyLossRegistry.get("tokenpo")
-    value, metrics = loss(leaf, logprob, empty, config=config, loss_mask=empty)
-    value.backward()
-    assert value == 0 and (leaf.grad == 0).all() and metrics == {"clip_ratio": 0.0}
-
-
 @pytest.mark.parametrize("method", ["grpo", "eb_cispo", "gpg"])
 def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> None:
     """Copies of the first row under uids of their own."""
@@ -271,22 +258,6 @@ def test_skyrls_steps_of_a_trajectory_that_hide_what_a_method_reads(method: Any,
     estimate = registries.AdvantageEstimatorRegistry.get("tokenpo")
     with pytest.raises(Unsupported, match=words):
         estimate(token_level_rewards=torch.rand(4, 9), response_mask=torch.ones(4, 9), index=[*"aabb"], config=config)
-
-
-def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As trainer.override_entrypoint makes it do, with the words of its command line."""
-    seen = []
-    stand_in(monkeypatch, "skyrl.train.entrypoints.main_base").main = lambda: seen.append(list(sys.argv))
-    place = "trainer.algorithm."
-    names = [f"{place}policy_loss_type=tokenpo/cispo", f"{place}advantage_estimator=tokenpo/rloo", "data.x=tokenpo/y"]
-    monkeypatch.setattr(sys, "argv", ["main_base", "trainer.override_entrypoint=tokenpo.hosts.skyrl", *names])
-    skyrl.main()
-    assert seen == [["main_base", *names]]
-    for registry in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry):
-        assert set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"}
-    monkeypatch.setattr(sys, "argv", ["main_base", f"{place}policy_loss_type=tokenpo/tepo"])
-    with pytest.raises(Unsupported, match="tepo needs"):
-        skyrl.main()
 
 
 # --- prime-rl, as its trainer calls a custom loss -----------------------------------------------------------------
@@ -386,12 +357,6 @@ def test_prime_rl_has_a_zero_for_a_sample_without_a_token(batch, prime) -> None:
     output = prime_rl.loss(sample(one, leaf, torch.zeros_like(logprob), 0), method="dapo")
     output.loss.backward()
     assert output.loss == 0 and (leaf.grad == 0).all() and output.metrics["clipped"].shape == (0,)
-
-
-def test_prime_rl_takes_no_objective_with_its_own_credit(batch, prime) -> None:
-    rollouts, logprob = batch
-    with pytest.raises(TokenPOError, match="rloo makes its own credit"):
-        prime_rl.loss(sample(rollouts, logprob, torch.zeros_like(logprob), 0), method="rloo")
 
 
 @pytest.mark.parametrize(("host", "variable"), [("skyrl", "SKYRL"), ("prime-rl", "PRIME_RL")])

@@ -171,9 +171,3 @@ def test_the_loss_of_two_ranks_is_the_objectives(name: str) -> None:
 )  # fmt: skip
 def test_what_trl_does_not_hand_over(names: str) -> None:
     refused.check(names, require, tokenpo.method(names.split()[0]))
-
-
-def test_bounds_of_trls_own_loss(tmp_path: Path) -> None:
-    model = random_experts(tmp_path / "model")
-    asked = {"epsilon_high": 0.28}
-    refused.check("epsilon_high = 0.28", lambda: trained(AsyncGRPOTrainer, model, tmp_path, asked, method="dapo"))

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from trl import TrlParser  # pyright: ignore
 from trl.generation import vllm_generation as home  # pyright: ignore
 
 import tokenpo
-from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.base.errors import Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
 from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.hosts.trl import TokenPOConfig, check_import
@@ -29,13 +28,6 @@ args = functools.partial(config, Path("unused"))
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
     return chosen(args(**given), requested)
-
-
-def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_import()
-    monkeypatch.setattr("trl.__version__", "1.17.0")
-    with pytest.raises(Unsupported, match=r"^trl 1\.17\.0 is not the one .*; install trl 1\.16"):
-        check_import()
 
 
 def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,15 +82,6 @@ def test_trls_parser_reads_the_settings() -> None:
     assert given.trace_every == 2
 
 
-def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
-    """That a contradiction is refused is in test_refusals.py. The last ones change no probability in vLLM."""
-    kwargs = {"temperature": 0.3, "max_new_tokens": 8, "typical_p": 0.9}
-    assert args(temperature=0.3, max_completion_length=8, generation_kwargs=kwargs).generation_kwargs == kwargs
-    harmless = {"stop": ["#"], "temperature": 1.0, "max_tokens": 8, "min_tokens": 0, "bad_words": None}
-    for method in ("hapo", "grpo"):
-        assert "rollout_logprob" in objective(method, use_vllm=True, generation_kwargs=harmless).needs
-
-
 def test_vllms_correction_is_a_weight_of_ours() -> None:
     """TRL's default with vLLM: the product of a response's ratios, dropped above 3. A method that corrects for the
     policy that sampled is left as it is."""
@@ -135,22 +118,6 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
     levels = {"grpo": token, "gspo": sequence, "gspo_token": sequence, "cispo": token, "vespo": token}
     assert {name: objective(name, beta=0.2).penalties[-1] for name in levels} == levels
     assert objective(beta=0.2, use_bias_correction_kl=False).penalties == (ReferenceKl(0.2),)
-
-
-@pytest.mark.parametrize(
-    ("requested", "given", "error", "sentence"),
-    [
-        (None, {"method": "grpoo"}, UnknownName, "did you mean 'grpo'"),
-        (None, {"method_options": {"lowe": 0.1}}, UnknownName, "grpo has no option 'lowe'; did you mean 'low'"),
-        (None, {"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
-        (3, {}, TokenPOError, "expected the name of a method or an Objective"),
-        (None, {"ratio_tolerance": 0.0}, TokenPOError, "ratio_tolerance = 0.0 must be above 0"),
-        (None, {"trace_every": -1}, TokenPOError, "trace_every = -1 must not be negative"),
-    ],
-)
-def test_a_mistake_in_the_settings_is_named(requested: Any, given: dict, error: type, sentence: str) -> None:
-    with pytest.raises(error, match=re.escape(sentence)):
-        objective(requested, **given)
 
 
 BINARY, GRADED = [0.0, 1.0, math.nan], [0.1, 1.0, 0.0]

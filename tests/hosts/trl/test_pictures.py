@@ -21,7 +21,7 @@ from transformers import (
 from run_views import lines
 from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl import TokenPOTrainer
-from tokenpo.hosts.trl.rollout_batch import carried, pictures, require_one_layout, stacked, together
+from tokenpo.hosts.trl.rollout_batch import pictures, require_one_layout, together
 from tokenpo.train.models.directory import ASSETS
 from trl_support.small import config, even
 
@@ -100,14 +100,3 @@ def test_pictures_of_rows_in_another_order() -> None:
     assert seen["image_grid_thw"].tolist() == grid[[1, 2, 0]].tolist() and seen["num_images"] == [2, 1, 0]
     with pytest.raises(Unsupported, match="leave it False for this model"):
         require_one_layout([rows[0], {}])
-
-
-def test_types_of_tokens_are_padded_as_their_tokens() -> None:
-    """A prompt of two tokens, a response of one; in the other draw three and two."""
-    short, long = (
-        carried({"prompt_ids": torch.ones(1, n), "completion_ids": torch.ones(1, n - 1), "token_type_ids": types})
-        for n, types in ((2, torch.tensor([[1, 2, 3]])), (3, torch.tensor([[4, 5, 6, 7, 8]])))
-    )
-    whole = stacked([short, long])
-    assert whole["out_prompt_token_type_ids"].tolist() == [[0, 1, 2], [4, 5, 6]]
-    assert whole["out_completion_token_type_ids"].tolist() == [[3, 0], [7, 8]]

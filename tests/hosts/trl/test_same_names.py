@@ -84,12 +84,8 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
     ("settings", "named"),
     [
         ({"loss_type": "bnpo"}, "loss_type = 'bnpo'"),
-        ({"loss_type": "dr_grpo"}, "loss_type = 'dr_grpo'"),  # of a deviation that dr_grpo does not divide by
-        ({"scale_rewards": "none"}, "scale_rewards = 'none'"),
         ({"loss_type": "grpo", "scale_rewards": "batch"}, "scale_rewards = 'batch'"),
         ({"loss_type": "grpo", "delta": 10.0}, "delta = 10.0"),
-        ({"delta": 1.1}, "delta = 1.1"),  # below the upper bound TRL's is no dual clip
-        ({"delta": 1.5, "epsilon_high": 0.6}, "delta = 1.5"),
         ({"loss_type": "dapo", "importance_sampling_level": "sequence"}, "importance_sampling_level = 'sequence'"),
         ({"top_entropy_quantile": 0.2}, "top_entropy_quantile = 0.2"),
         ({"method": "dapo", "epsilon": 0.1}, "epsilon = 0.1"),
@@ -99,10 +95,3 @@ def test_without_a_method_it_is_the_one_with_trls_loss(row: Translated) -> None:
 def test_what_no_method_computes_is_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(Unsupported, match=re.escape(named)):
         config(**settings)
-
-
-def test_a_method_of_the_trainer_loses_no_setting() -> None:
-    with pytest.raises(Unsupported, match=r"epsilon = 0\.1 is a setting of TRL's own loss"):
-        tokenpo.trl.GRPOTrainer("a/model", len, config(epsilon=0.1), method="hapo")
-    with pytest.raises(AttributeError, match="everything else of TRL's is in trl"):
-        _ = tokenpo.trl.SFTTrainer

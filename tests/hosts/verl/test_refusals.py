@@ -25,9 +25,9 @@ from tokenpo.core.parts import RewardToGo, TokenMean
 from tokenpo.hosts.verl.configure import configure
 from tokenpo.hosts.verl.layout import rollouts_of
 from tokenpo.hosts.verl.plugin import OTHERS, refuse
-from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE, policy_loss, require
+from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE
 from tokenpo.hosts.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
-from tokenpo.hosts.verl.trainer import DRIFT, TokenPOTrainer, learner_of, several_outputs
+from tokenpo.hosts.verl.trainer import TokenPOTrainer, several_outputs
 
 # A value other than verl's default, of the setting's own kind.
 _OTHER = (
@@ -132,15 +132,6 @@ def test_a_name_in_verls_own_trainer(names: str, words: list[str]) -> None:
     refused.check(names, theirs, "sync", *words)
 
 
-def test_verls_asynchronous_trainer() -> None:
-    refused.check(
-        "algorithm.tokenpo trainer.v1.trainer_mode=colocate_async",
-        theirs,
-        "colocate_async",
-        "+algorithm.tokenpo.method=grpo",
-    )
-
-
 _BYPASS = "algorithm.rollout_correction.bypass_mode=True"
 
 
@@ -173,18 +164,8 @@ def test_verls_other_programs(names: str, module: str, monkeypatch: pytest.Monke
     refused.check(names, refuse, module)
 
 
-def test_the_weights_of_a_correction_in_verls_legacy_trainer() -> None:
-    inputs = ("old_log_prob", "log_prob", "advantages", "response_mask", "rollout_is_weights")
-    given = dict.fromkeys(inputs, torch.zeros(1, 1))
-    refused.check("cispo algorithm.rollout_correction", lambda: policy_loss("cispo", **given))
-
-
 class _Own(TokenMean):
     """A denominator of the user's."""
-
-
-def test_a_denominator_of_the_users_own_in_verls_registry() -> None:
-    refused.check("cispo", require, dataclasses.replace(tokenpo.method("cispo"), aggregate=_Own()))
 
 
 def test_a_reward_on_a_tools_token() -> None:
@@ -218,9 +199,3 @@ def test_several_outputs_of_a_session(name: str, options: dict, words: str) -> N
         f"{name} session output dapo {words}", lambda: errors.refuse(several_outputs(tokenpo.method(name, **options)))
     )
     assert not [*several_outputs(tokenpo.method("dapo"))]
-
-
-def test_a_first_update_whose_two_passes_disagree() -> None:
-    config = composed("+algorithm.tokenpo.method=grpo")
-    trainer: Any = SimpleNamespace(learner=learner_of(configure(config), config))
-    refused.check(["grpo", "0.5 nats"], TokenPOTrainer._check, trainer, {f"actor/{DRIFT}": 0.5})

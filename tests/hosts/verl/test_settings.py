@@ -72,13 +72,11 @@ NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
     [
         ([], TokenPOError, NO_METHOD),
         ([f"{KEY}.method=hap"], UnknownName, "did you mean 'hapo'"),
-        ([f"{KEY}.method=hapo", f"{KEY}.option.tau=1"], UnknownName, "did you mean 'options'"),
         (
             [GRPO, f"{KEY}.ratio_tolerance=x"],
             TokenPOError,
             r"^\+algorithm\.tokenpo: option ratio_tolerance = 'x' must be a number",
         ),
-        ([GRPO, f"{KEY}.report=3"], TokenPOError, r"^\+algorithm\.tokenpo: option report = 3 must be text"),
         ([GRPO, f"{KEY}.options=[1]"], TokenPOError, "expected options of it"),
     ],
 )
