@@ -30,7 +30,7 @@ from tokenpo.core.parts import (
     Weight,
 )
 from tokenpo.core.parts.correction import Criterion, EachToken, Every, Mean, RolloutMean
-from tokenpo.core.parts.loss import K2, K3
+from tokenpo.core.parts.loss import K2
 from tokenpo.methods import Teaching, build_method, extended, from_text
 from tokenpo.methods.extensions import PRESETS, Preset
 
@@ -131,29 +131,18 @@ RAW = RolloutCorrection(cap=math.inf)
 BATCH = RolloutCorrection(cap=1.3)
 # Framework and settings, the same in parts, and what comes of it: the weight [N, T] from ρ and the mask.
 CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
-    "SkyRL tis_ratio_type=token, cap 2": (
-        (RolloutCorrection(),), lambda rho, mask: np.minimum(rho, 2)
-    ),
     "SkyRL tis_ratio_type=sequence, cap 5": (
         (RolloutCorrection(sequence=True, cap=5.0),), lambda rho, mask: np.minimum(_rows(_product, rho, mask), 5)
-    ),
-    "SkyRL sequence_mask_metric=geometric": (
-        (_reject(Criterion(Mean(), 0.99, 1.01)),), lambda rho, mask: _between(_rows(_geometric, rho, mask), 0.99, 1.01)
     ),
     "SkyRL sequence_mask_metric=product": (
         (_reject(Criterion(Total(), 0.5, 2.0)),), lambda rho, mask: _between(_rows(_product, rho, mask), 0.5, 2)
     ),
-    "SkyRL outlier_token_is_threshold 0.5 .. 2": ((_reject(Criterion(Every(), 0.5, 2.0)),),
-        lambda rho, mask: _rows(lambda row: float(_between(row, 0.5, 2).all()), rho, mask)),
     "SkyRL token_mask_is_threshold 0.9 .. 1.1, with token TIS": (
         (RolloutCorrection(), _reject(Criterion(EachToken(), 0.9, 1.1))),
         lambda rho, mask: np.minimum(rho, 2) * _between(rho, 0.9, 1.1),
     ),
     "slime --use-tis, --tis-clip-low 0.5; OpenRLHF tis": (
         (RolloutCorrection(floor=0.5),), lambda rho, mask: np.clip(rho, 0.5, 2)
-    ),
-    "slime icepop_function": (
-        (RolloutCorrection(mask=True),), lambda rho, mask: np.where(rho <= 2, rho, 0)
     ),
     "slime mis_function; OpenRLHF icepop": (
         PRESETS["mis"].weights, lambda rho, mask: np.where(_between(rho, 0.5, 2), rho, 0)
@@ -171,17 +160,8 @@ CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np
         lambda rho, mask: np.minimum(rho, 1.3) / np.minimum(rho, 1.3)[mask].mean()),
     "slime mis: tis geometric clip": ((RolloutCorrection(sequence=True, geometric=True, floor=0.9, cap=1.1),),
         lambda rho, mask: np.clip(_rows(_geometric, rho, mask), 0.9, 1.1)),
-    "AReaL token, mask, ratio, upper 5": (
-        (RAW, _reject(Criterion(EachToken(), high=5.0))), lambda rho, mask: np.where(rho <= 5, rho, 0)
-    ),
     "AReaL sequence, mask, kl_k2, mean": ((RAW, _reject(Criterion(Mean(), high=0.02, of=K2()))),
         lambda rho, mask: rho * (_rows(lambda row: float((np.log(row) ** 2 / 2).mean()), rho, mask) <= 0.02)),
-    "AReaL sequence, mask, kl_k3, sum": ((RAW, _reject(Criterion(Total(), high=0.1, of=K3()))),
-        lambda rho, mask: rho * (_rows(lambda row: float((row - 1 - np.log(row)).sum()), rho, mask) <= 0.1)),
-    "ms-swift sequence_truncate": ((RolloutCorrection(sequence=True, geometric=True, cap=1.2),),
-        lambda rho, mask: np.minimum(_rows(_geometric, rho, mask), 1.2)),
-    "ms-swift sequence_mask": ((RAW, _reject(Criterion(Mean(), high=1.1))),
-        lambda rho, mask: np.where(_rows(_geometric, rho, mask) <= 1.1, rho, 0)),
 }  # fmt: skip
 
 

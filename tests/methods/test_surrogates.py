@@ -502,35 +502,3 @@ def test_holders_power_falls_with_the_rollout_batches() -> None:
         seen.append(float(power(rollouts, numbers)[0, 0]))
         numbers = power.after(numbers, rollouts)
     np.testing.assert_allclose(seen, [*np.linspace(2, -2, 11), -2, -2], atol=1e-12)
-
-
-def test_the_regressions_end_at_their_targets() -> None:
-    """Lp moved to lp_old + R / beta by a constant, or to the tilted shares: no gradient is left."""
-    sample = by_hand([[1.0], [1.0], [1.0]], [1, 0, 0.5])
-    at = sample.but(logprob=sample.old_logprob + sample.reward[:, None] / 0.7 - 0.3)
-    np.testing.assert_allclose(outcome("gvpo", at, beta=0.7).gradient, 0, atol=1e-14)
-    z = (sample.reward - sample.reward.mean()) / sample.reward.std()
-    at = sample.but(logprob=sample.old_logprob + z[:, None] / 2 - 1)
-    np.testing.assert_allclose(outcome("target_po", at, eta=2.0).gradient, 0, atol=1e-14)
-
-
-def test_espo_is_gspo_of_other_log_likelihoods() -> None:
-    """A diffusion model's objective (2512.03759) has the terms of an ELBO in place of log p.
-
-    With equal lengths L its ratio is exp((ELBO - ELBO_old) / L), of a mean of differences.
-    """
-    rng = np.random.default_rng(0)
-    sample = ragged(0, equal_lengths=True)
-    # Terms of an ELBO may be positive or far apart; only their sum over the response means something.
-    elbo, old = (-np.abs(rng.normal(size=sample.mask.shape)) for _ in range(2))
-    got = run(tokenpo.method("gspo", low=0.1, high=0.2), sample.but(logprob=elbo, old_logprob=old))
-    n, length = sample.mask.shape
-    s = np.exp((elbo.sum(1) - old.sum(1)) / length)
-    A = np.zeros(n)
-    for g in np.unique(sample.group):
-        R = sample.reward[sample.group == g]
-        A[sample.group == g] = (R - R.mean()) / (R.std(ddof=1) + 1e-6) if R.min() < R.max() else 0
-    J = np.minimum(s * A, np.clip(s, 0.9, 1.2) * A)
-    free = np.where(A > 0, s <= 1.2, s >= 0.9)
-    assert got.value == pytest.approx(-J.mean(), rel=1e-13)
-    np.testing.assert_allclose(got.gradient, np.repeat(-(free * A * s / length / n)[:, None], length, 1), rtol=1e-12)

@@ -12,12 +12,11 @@ import tokenpo
 from naive_head import naive_stats
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.head.fused import fused_gradient, fused_loss
-from tokenpo.core.head.kept import Cut
 from tokenpo.core.head.teacher import Teacher
 from tokenpo.core.head.token_stats import stats_from_logits, token_stats
 from tokenpo.core.parts import EntropyBonus, TeacherDivergence
 from tokenpo.core.trial import example
-from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
+from tokenpo.core.types import Batch, Policy, Rollouts, Totals
 
 near = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)  # noqa: E731
 
@@ -174,81 +173,3 @@ def test_half_precision_and_a_kernels_dtype():
     wanted = naive_stats(logits.float().masked_fill(outside, -torch.inf), target).logprob
     torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
     assert not torch.autograd.grad(got.sum(), logits)[0][outside].any()
-
-
-class World:
-    """Two tokens of a vocabulary of five; the second's logits depend on the first. Rewards are of pairs."""
-
-    def __init__(self, cut: Cut) -> None:
-        g = torch.Generator().manual_seed(4)
-        self.head = (2 * torch.randn(5, 6, generator=g)).double()  # hidden states are one-hot: a table of logits
-        self.reward = torch.rand(5, 5, generator=g).double()
-        p = self.head.T.softmax(-1)
-        ids, kept = cut.of(p)
-        self.sets = ids.masked_fill(~kept, -1)
-        inside = torch.zeros(6, 5, dtype=torch.bool).scatter(1, ids, kept)
-        self.inside = inside
-        self.sampler = self.normalised(self.head.T)
-
-    def normalised(self, logits: Tensor) -> Tensor:
-        """[6, 5] the probabilities of each state among the tokens that the sampler keeps there."""
-        return logits.masked_fill(~self.inside, -torch.inf).softmax(-1)
-
-    def value(self, head: Tensor) -> Tensor:
-        """The expected reward of a policy over these tokens, by enumeration."""
-        p = self.normalised(head.T)
-        return (p[5][:, None] * p[:5] * self.reward).sum()
-
-    def gradient(self, head: Tensor, *, with_sets: bool) -> Tensor:
-        """The mean gradient of the rows' losses, each with its probability of being sampled."""
-        q = self.sampler
-        total = torch.zeros_like(head)
-        for first, second in ((i, j) for i in range(5) for j in range(5)):
-            chance = q[5, first] * q[first, second]
-            if chance == 0:
-                continue
-            states, ids = [5, first], torch.tensor([[first, second]])
-            old = q[states, ids[0]].log()[None] if with_sets else self.head.T.log_softmax(-1)[states, ids[0]][None]
-            rollouts = Rollouts(
-                mask=torch.ones(1, 2, dtype=torch.bool), reward=torch.zeros(1), group=torch.zeros(1).long(),
-                old_logprob=old, token_ids=ids, kept_ids=self.sets[states][None] if with_sets else None,
-            )  # fmt: skip
-            credit = Credit((self.reward[first, second] - 0.5).expand(1, 2))  # any baseline is as good
-            leaf = head.clone().requires_grad_()
-            hidden = torch.nn.functional.one_hot(torch.tensor(states), 6).double()
-            fused = fused_loss(tokenpo.method("dr_grpo"), hidden, leaf, rollouts, credit, Totals(2, 1, 1))
-            fused.loss.value.backward()
-            assert leaf.grad is not None
-            total -= chance * leaf.grad
-        return total
-
-
-@pytest.mark.parametrize("cut", [Cut(top_p=0.7), Cut(top_k=2), Cut(min_p=0.3), Cut(0.9, 4, 0.05)])
-def test_the_mean_gradient_is_that_of_the_expected_reward(cut):
-    """Of the policy that samples, by enumeration; over the whole vocabulary it is neither this nor the uncut one's."""
-    world = World(cut)
-    assert (world.inside.sum(1) < 5).any() and (world.inside.sum(1) > 1).any()
-    leaf = world.head.clone().requires_grad_()
-    (wanted,) = torch.autograd.grad(world.value(leaf), leaf)
-    near(world.gradient(world.head, with_sets=True), wanted)
-    blind = world.gradient(world.head, with_sets=False)
-    assert (blind - wanted).norm() > 0.1 * wanted.norm()
-    whole = world.head.clone().requires_grad_()
-    p = whole.T.softmax(-1)
-    (uncut,) = torch.autograd.grad((p[5][:, None] * p[:5] * world.reward).sum(), whole)
-    assert (blind - uncut).norm() > 0.1 * uncut.norm()
-
-
-def test_a_later_policy_is_normalised_over_the_recorded_tokens():
-    """It would keep others itself, and the ratio's mean under the sampler stays 1 only over the recorded ones."""
-    world = World(Cut(top_p=0.7))
-    moved = world.head + 0.8 * torch.randn(5, 6, generator=torch.Generator().manual_seed(1)).double()
-    ids, kept = Cut(top_p=0.7).of(moved.T.softmax(-1))
-    own = torch.zeros(6, 5, dtype=torch.bool).scatter(1, ids, kept)
-    assert (own != world.inside).any() and (world.inside & ~own).any()
-    for state, sets in enumerate(world.sets):
-        tokens = world.inside[state].nonzero()[:, 0]
-        hidden = torch.nn.functional.one_hot(torch.tensor([state] * len(tokens)), 6).double()
-        new = token_stats(hidden, moved, tokens, kept=sets.expand(len(tokens), -1)).logprob
-        q = world.sampler[state, tokens]
-        near((q * (new - q.log()).exp()).sum(), torch.ones(()).double())
