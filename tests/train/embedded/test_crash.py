@@ -5,14 +5,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 import tokenpo
 import tokenpo.base.files
@@ -20,10 +18,8 @@ import tokenpo.base.jsonl
 from run_views import Watch, lines
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
-from tokenpo.train.recipe.config import Config
 from tokenpo.train.run import checkpoint
 from tokenpo.train.run.directory import hold
-from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
@@ -157,23 +153,6 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
     assert left(config.directory()) == expected
 
 
-@pytest.mark.parametrize(
-    ("place", "settings"),
-    [
-        ("collect", {"rollout.prompts", "rollout.group_size"}),
-        ("improve", {"train.micro_rows", "train.micro_tokens"}),
-        ("evaluate", {"evaluate.rows", "evaluate.samples"}),
-    ],
-)
-def test_memory_that_runs_out_names_the_settings_to_lower(tiny, monkeypatch, place, settings):
-    """2^48 bytes are more than any machine gives: the error is torch's own."""
-    more = lambda *_, **__: torch.empty(2**48, dtype=torch.uint8)  # noqa: E731
-    monkeypatch.setattr(Local, place, more)
-    with pytest.raises(TokenPOError, match=r"memory ran out.*--resume .* --accept-changes") as caught:
-        train(tiny("run"), View())
-    assert not [name for name in settings if name not in str(caught.value)]
-
-
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
     """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
     run = train(tiny("run", output={"keep": 2}), View()).directory
@@ -224,50 +203,3 @@ def test_two_processes_do_not_train_one_run(tiny):
     with hold(run), pytest.raises(TokenPOError, match="being trained by another process"):
         resume(run, View(), longer)
     assert resume(run, View(), longer).steps == 3
-
-
-# The final model ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def steps(tiny) -> Callable[..., Config]:
-    """A recipe of so many steps, without evaluation."""
-
-    def build(number: int, **more) -> Config:
-        shape = {"evaluate": {"problems": 0}, "output": {"checkpoint_every": 1, "keep": 2}}
-        return tiny("run", train={"steps": number, "minibatches": 1, **more}, **shape)
-
-    return build
-
-
-def holds(model: Path, checkpoint: Path) -> bool:
-    found, kept = (load_file(path / "model.safetensors") for path in (model, checkpoint))
-    return all(torch.equal(found[name], x) for name, x in kept.items())
-
-
-def killed_before_its_model(*arguments, **keywords) -> None:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(checkpoint.language, "save", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
-        resume(*arguments, **keywords)
-
-
-def test_a_model_of_as_many_steps_on_another_way_is_not_the_last(steps):
-    """Its last step was made again with another learning rate, and the process ended before it wrote the model."""
-    run = train(steps(2), View()).directory
-    last = run / "checkpoints" / "step-000002"
-    shutil.rmtree(last)
-    killed_before_its_model(run, View(), steps(2, lr=0.05), accept=True)
-    assert json.loads((run / "model" / "trained.json").read_text())["step"] == 2 and not holds(run / "model", last)
-    assert resume(run, View()).finished and holds(run / "model", last)
-
-
-@pytest.mark.parametrize("text", [None, "[" * 10**5, '{"step": 1}'])
-def test_a_model_that_does_not_say_whose_it_is_is_written_anew_once(steps, text):
-    run = train(steps(1), View()).directory
-    before = (run / "model" / "model.safetensors").read_bytes()
-    record = run / "model" / "trained.json"
-    record.unlink() if text is None else record.write_text(text)
-    assert resume(run, View()).finished
-    assert (run / "model" / "model.safetensors").read_bytes() == before
-    with pytest.raises(TokenPOError, match="has made all of its 1 steps"):
-        resume(run, View())

@@ -8,13 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from run_views import numbers
-from tokenpo import Objective
-from tokenpo.base.errors import NotFinite, Unsupported
-from tokenpo.core.parts import Clip, FixedBounds, Gae, TokenMean
+from tokenpo.base.errors import NotFinite
 from tokenpo.records import Tracer
-from tokenpo.train.recipe.objective import require_here
-from tokenpo.train.recipe.plan import Plan
-from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 from tokenpo.train.run.updates import Trainer, gradients, improve
@@ -175,15 +170,3 @@ def test_a_run_says_where_its_value_head_is(name, lora, small, coin, tmp_path):
     assert found.left[-1] == f"value head: {last} (model/ is without it)"
     head = load_file(last)
     assert head["batches"] == 4 and head["weight"].dtype == torch.float32 and head["weight"].any()
-
-
-def test_a_value_that_nothing_fits_is_refused():
-    unfitted = Objective(Gae(), Clip(FixedBounds(0.2, 0.2)), TokenMean(), name="mine")
-    with pytest.raises(Unsupported, match=r"mine needs value.*Objective\(critic="):
-        require_here(unfitted)
-
-
-def test_a_model_without_a_plain_head_is_refused(small, coin, tmp_path, make_model):
-    path = str(make_model("gemma2_softcap"))
-    with pytest.raises(Unsupported, match=r"ppo needs value.*Gemma2ForCausalLM are not just head"):
-        Local.open(Plan(small(tmp_path / "run", method={"name": "ppo"}, model={"path": path})))

@@ -13,7 +13,7 @@ from tokenpo.base.terminal import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
-from tokenpo.train.run.loop import resume, train
+from tokenpo.train.run.loop import train
 from tokenpo.train.run.step import View
 
 from .test_resume import logged
@@ -82,24 +82,6 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_report_is_written_names_the_command_that_writes_it(
-    number, small, coin, tmp_path, monkeypatch, capsys
-):
-    def slow(directory):
-        os.kill(os.getpid(), number)
-        raise AssertionError("the signal ended nothing")
-
-    monkeypatch.setattr("tokenpo.lab.report.page.write_report", slow)
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # an unheard SIGTERM would end the tests
-    try:
-        *_, recipe = script(tmp_path, small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 1}))
-        assert main(["train", recipe]) == 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert f"tokenpo report {tmp_path / 'run'}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGHUP, 2)])
 def test_a_signal_asks_and_only_a_second_ctrl_c_ends(number, times, capfd):
     """A closed shell sends SIGHUP, and so does the kernel afterwards; under nohup it stays ignored."""
@@ -121,23 +103,3 @@ def test_a_signal_asks_and_only_a_second_ctrl_c_ends(number, times, capfd):
             assert not interrupt.asked
     finally:
         signal.signal(number, before)
-
-
-def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation(small, coin, tmp_path, monkeypatch):
-    kind = type(coin)
-
-    class Impatient(kind):
-        def problems(self, split, start, count):
-            if split == "train" and not self.seen_train:
-                self.seen_train = True
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().problems(split, start, count)
-
-        seen_train = False
-
-    monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda *_: Impatient())
-    outcome = train(small(tmp_path / "run"), View())
-    assert (outcome.steps, outcome.finished) == (0, False)
-    monkeypatch.setattr("tokenpo.train.recipe.plan.make_task", lambda *_: coin)
-    assert resume(tmp_path / "run", View()).finished
-    assert [line["step"] for line in numbers(tmp_path / "run")] == [0, 1, 2, 3, 4]

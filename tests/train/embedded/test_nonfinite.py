@@ -15,7 +15,6 @@ from guessing import Guess
 from run_views import lines
 from tokenpo.base.errors import NotFinite, TokenPOError
 from tokenpo.core.learner import Step
-from tokenpo.core.parts import Weight
 from tokenpo.records import Tracer
 from tokenpo.train.run.embedded import Local, Teacher
 from tokenpo.train.run.loop import train
@@ -124,32 +123,6 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(begin, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(left, start, strict=False))
     assert said == said_alone | {"skipped_updates": 1}
-
-
-@dataclasses.dataclass(frozen=True)
-class Fewer(Weight):
-    """NaN on one token of one rollout of the whole batch, told by its log-probability."""
-
-    logprob: float
-
-    def __call__(self, batch, trust):
-        return torch.where(batch.rollouts.old_logprob == self.logprob, math.nan, torch.ones_like(trust.ratio))
-
-
-@pytest.mark.parametrize("micro", [2, 1000])
-def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batch(begin, micro):
-    engine, _, experience = begin(rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": micro})
-    rollouts, row = experience.rollouts, 5
-    token = int(rollouts.mask[row].sum()) - 1
-    weight = Fewer(float(rollouts.old_logprob[row, token]))
-    assert (rollouts.old_logprob[rollouts.mask] == weight.logprob).sum() == 1
-    objective = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,), name="mine")
-    trainer = Trainer.of(engine.config, engine.lm, objective)
-    step = trainer.learner.begin(rollouts)
-    assert step.credit.advantage[row].any()
-    improve(trainer, step, experience.kept.prompts, Tracer(0))
-    said = f"the loss of mine is nan: weight {weight!r} is nan on token {token} of rollout {row}"
-    assert [why.partition(": ")[2] for why in step.statistics.skipped] == [said]
 
 
 def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch):

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from run_views import lines, numbers
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.head.kept import Cut
 from tokenpo.core.parts import Continuations
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.train.models import Sampling, sample
 from tokenpo.train.run.loop import train
-from tokenpo.train.run.rollout import _joined, draw, gather, mixed_groups, without_eos
+from tokenpo.train.run.rollout import _joined, draw, without_eos
 from tokenpo.train.run.step import View
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
@@ -57,23 +56,6 @@ def test_dynamic_sampling_refills_until_the_batch_is_full(begin, coin):
                 width = piece.mask.shape[1]
                 assert torch.equal(facts.token_ids[rows, :width], piece.token_ids[4 * i : 4 * i + 4])
                 assert torch.equal(facts.old_logprob[rows, :width], piece.logprob[4 * i : 4 * i + 4])
-
-
-def test_groups_beyond_a_batch_are_left_out(begin):
-    piece = begin()[2].drawn[0]
-    mixed = mixed_groups(piece)
-    assert len(mixed) > 2
-    batch = gather(lambda start, count: piece, 0, 2, 0, choose=True)
-    assert batch.kept.problems == [piece.problems[group] for group in mixed[:2]]
-    assert batch.rollouts.group.unique().tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("cap", [0, 2])
-def test_dynamic_sampling_stops_at_its_cap(begin, coin, cap):
-    coin.settled = 1
-    _, _, experience = begin(rollout={**DYNAMIC, "max_extra_batches": cap})
-    assert [count for _, _, count in coin.seen] == [4] * (1 + cap)
-    assert (experience.rollouts, experience.discarded) == (None, 1.0)
 
 
 def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, coin, tmp_path):
@@ -186,12 +168,6 @@ def test_the_best_draft_stands_in_the_prompt(begin) -> None:
     late = Sampling(LENGTH, 1.0, keyed_seed(seed, "sampling"))
     again = sample(engine.lm, [seen.kept.prompts[0]], 4, late, streams=[16 + place])
     assert torch.equal(again.token_ids[again.mask], seen.kept.token_ids[:4][seen.kept.mask[:4]])
-
-
-def test_a_draft_that_leaves_no_room_names_the_problem(begin) -> None:
-    method = {"name": "igrpo", "template": "{draft}" + 2000 * "+" + "{prompt}"}
-    with pytest.raises(TokenPOError, match=r"train problem 8, with its draft: a prompt of .* exceed the model's"):
-        begin(8, method=method)
 
 
 def test_the_baseline_is_the_reward_of_a_greedy_response(begin) -> None:

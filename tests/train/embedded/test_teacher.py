@@ -5,7 +5,7 @@ import torch
 
 from run_views import numbers
 from tokenpo.base.errors import TokenPOError
-from tokenpo.train.models import load, locate, save
+from tokenpo.train.models import load, save
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.embedded import Local
 from tokenpo.train.run.loop import resume, train
@@ -59,30 +59,6 @@ def test_each_token_is_scored_in_the_teachers_context(small, tmp_path, other_dir
         assert torch.allclose(rollouts.teacher_logprob[row, mask].double(), expected, atol=2e-5)
 
 
-def test_a_chat_gets_the_hint_as_its_first_message(small, tmp_path, other_dir):
-    from tokenpo.train.run.embedded import Teacher
-    from tokenpo.train.run.rollout import Draw
-    from tokenpo.train.tasks import Problem
-
-    class Chat:
-        model = load(locate("tiny")).model
-
-        def encode(self, prompt):
-            self.seen = prompt
-            return [1, 2]
-
-    class Kept:
-        problems = [Problem([{"role": "user", "content": "2 + 2"}], 4)]
-        start, asked, question = 0, None, Draw.question
-
-    lm = Chat()
-    assert Teacher(lm, "Say {answer}.").prompts(Kept(), 3) == [[1, 2]]
-    assert lm.seen == [{"role": "system", "content": "Say 4."}, {"role": "user", "content": "2 + 2"}]
-    Kept.asked = [[{"role": "user", "content": "2 + 2, perhaps 5"}]]  # with a draft, which the teacher reads, too
-    Teacher(lm, "Say {answer}.").prompts(Kept(), 3)
-    assert lm.seen == [{"role": "system", "content": "Say 4."}, *Kept.asked[0]]
-
-
 @pytest.mark.parametrize("method", [{"name": "opd"}, {"name": "rto", "dpo": 1.0, "bound": 9.0, "beta": 0.0}])
 def test_a_run_with_a_teacher_lowers_its_divergence_and_resumes_bit_for_bit(small, tmp_path, other_dir, method):
     """RTO with a large share of the teacher, of which the policy is the reference at first."""
@@ -127,19 +103,6 @@ def test_whole_distributions_are_compared_in_the_teachers_context(small, tmp_pat
     assert max(float(x.abs().max()) for x in expected) > 1e-4
     for x, y in zip(found, expected, strict=True):
         assert torch.allclose(x, y, rtol=1e-8, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "method, teacher, words",
-    [
-        ("opd", None, "say who the teacher is"),
-        ("opd", {"path": "tiny", "coef": 0.1}, "opd reads one already"),
-        ("opd", {}, "the policy itself teaches nothing"),
-    ],
-)
-def test_a_teacher_that_teaches_nothing_is_refused(small, tmp_path, method, teacher, words):
-    with pytest.raises(TokenPOError, match=words):
-        Local.open(Plan(small(tmp_path, method={"name": method}, teacher=teacher)))
 
 
 def test_another_tokenizer_is_refused(small, tmp_path, other_dir):

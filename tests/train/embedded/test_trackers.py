@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from run_views import Watch, lines
-from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.base.errors import Unsupported
 from tokenpo.train.recipe.config import parse_config
 from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
@@ -150,16 +150,6 @@ def test_a_tracker_that_cannot_close_is_reported_and_the_next_is_closed(tmp_path
     assert trackio.runs[0].closed
 
 
-def test_what_is_not_installed_is_named_before_anything_is_loaded(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenpo.train.recipe.plan.Plan.load_model", lambda config: pytest.fail("a model was loaded"))
-    folder = ModuleSpec("wandb", None)  # an offline run of wandb leaves one of its name, a namespace package for Python
-    monkeypatch.setattr("tokenpo.train.run.trackers.find_spec", lambda name: folder if name == "wandb" else None)
-    for name in ("trackio", "wandb"):
-        with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{name}\]'"):
-            train(small(tmp_path / "run", output={"track": [name]}), View())
-    assert not (tmp_path / "run").exists()
-
-
 def test_what_cannot_begin_ends_the_command_and_leaves_the_directory_free(small, coin, tmp_path, wandb, trackio):
     wandb.fails_at = "init"
     settings = small(tmp_path / "run", output={"track": ["trackio", "wandb"]}, train={"steps": 1})
@@ -186,21 +176,3 @@ def test_the_report_goes_to_the_runs_own_trackers(tmp_path, wandb, trackio):
     assert {run.arguments["id"] for run in wandb.runs} == {identity}
     assert wandb.runs[-1].artifact == trackio.runs[-1].artifact == ("page", f"report-{identity}", "report")
     assert wandb.runs[-1].closed and trackio.runs[-1].closed
-
-
-def test_project_of_the_recipe_or_of_wandb_or_ours(tmp_path, wandb, trackio, monkeypatch):
-    def seen(project: str | None) -> list[str]:
-        Trackers(tmp_path, config("wandb", "trackio", project=project), pytest.fail).close()
-        return [fake.runs[-1].arguments["project"] for fake in (wandb, trackio)]
-
-    assert seen(None) == ["tokenpo", "tokenpo"]
-    monkeypatch.setenv("WANDB_PROJECT", "theirs")
-    assert seen(None) == ["theirs", "tokenpo"]
-    assert seen("mine") == ["mine", "mine"]
-
-
-def test_the_option():
-    for text, names in (("wandb", ["wandb"]), ("wandb, trackio", ["wandb", "trackio"])):
-        assert parse_config({"output": {"track": text}}, "test").output.track == names
-    with pytest.raises(TokenPOError, match=r"output.track.*'wandbb'.*'trackio' or 'wandb'"):
-        parse_config({"output": {"track": "wandbb"}}, "test")

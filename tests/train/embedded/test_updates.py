@@ -174,18 +174,6 @@ def test_the_summary_is_that_of_the_tensors_of_the_loss(make):
     assert (seen["loss"], seen["grad_norm"], seen["lr"]) == (pytest.approx(loss.value.item()), 2.0, 0.5)
 
 
-def test_a_trace_finds_the_only_group_to_learn_from_in_whichever_minibatch(make):
-    trainer, step, prompts = make("grpo", "float32")
-    plan = step.plan(1, trainer.options.minibatches, "groups")
-    assert len(plan) > 1
-    for _, rows in plan:
-        only = step.rollouts.group == step.rollouts.group[rows[0]]
-        alone = dataclasses.replace(step.credit, advantage=only[:, None] * torch.where(step.rollouts.mask, 1.0, 0.0))
-        tracer = Tracer(2)
-        improve(trainer, again(trainer, step, credit=alone), prompts, tracer)
-        assert len(tracer.found) == 2 and only[list(tracer.found)].all()
-
-
 def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
     """With J = w · min(r A, clip(r) A) − beta (eˣ − 1 − x), x = lp_ref − lp, a token is pushed with
     c = −∂loss/∂lp = w r A − beta (1 − eˣ), without the first part where it is clipped."""
@@ -205,15 +193,6 @@ def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
     moved = seen["logprob"] - seen["old_logprob"]
     np.testing.assert_allclose(seen["kl"], np.exp(moved) - 1 - moved, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(seen["kl_ref"], np.exp(x) - 1 - x, rtol=1e-4, atol=1e-6)
-
-
-def test_a_token_outside_the_last_pass_has_no_effective_coefficient(make):
-    trainer, step, prompts = make("lopti", "float64", eta=0.02)
-    tracer = Tracer(8)
-    improve(trainer, step, prompts, tracer)
-    pairs = [(c, e) for t in tracer.found.values() for c, e in zip(t["coefficient"], t["effective"], strict=True)]
-    assert {c > 0 for c, _ in pairs} == {True, False}
-    assert all(e == 0 for c, e in pairs if c == 0) and any(e != 0 for c, e in pairs if c > 0)
 
 
 @pytest.mark.parametrize("method", ["grpo", "gspo", "clip_cov", "tepo"])
