@@ -5,7 +5,6 @@
 Every part is a function of this file and makes OUT/PART.json, and the run directories OUT/PART*.
 """
 
-import dataclasses
 import json
 import os
 import sys
@@ -19,9 +18,6 @@ from peft import LoraConfig
 from safetensors.torch import save_file
 
 import tokenpo
-from tokenpo import Batch
-from tokenpo.core.parts import Weight
-from tokenpo.core.types import Trust
 from tokenpo.hosts.trl import TokenPOTrainer
 from tokenpo.hosts.trl.forward import replaced
 from tokenpo.hosts.trl.temperature import RuleProcessor
@@ -184,33 +180,6 @@ def refused(build: Any) -> str:
     except tokenpo.TokenPOError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing was refused"
-
-
-@dataclasses.dataclass(frozen=True)
-class Own(Weight):
-    """A user's: divides by the entropy that a token has not, or reads a key that a table has not."""
-
-    divides: bool
-
-    def __call__(self, batch: Batch, trust: Trust) -> torch.Tensor:
-        ratio = trust.ratio.detach()
-        return ratio / torch.zeros(()) if self.divides else {}["x"]
-
-
-def broken(model: str, out: Path) -> dict[str, Any]:
-    """Parts of a user's that fail, in the model's head and by TRL's own pass."""
-    found = {}
-    for name, weight in {"raises": Own(False), "divides": Own(True)}.items():
-        for fused in (True, False):
-            args = config(out / "broken", max_steps=1, fused_objective=fused)
-            method = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,))
-            given = {"reward_funcs": even, "args": args, "train_dataset": prompts(), "method": method}
-            try:
-                TokenPOTrainer(model=model, **given).train()
-            except Exception as error:
-                notes = getattr(error, "__notes__", [])
-                found[f"{name} {fused}"] = " | ".join([f"{type(error).__name__}: {error}", *notes])
-    return found
 
 
 # Cases of `whole` and `sharded` with further settings: a temperature for every token, statistics of the whole step, a

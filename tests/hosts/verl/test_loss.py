@@ -15,11 +15,11 @@ from verl.workers.utils.losses import value_loss
 import tokenpo
 from hosts.verl.support import batches
 from hosts.verl.support.composed import composed
-from tokenpo.base.errors import MissingInput, Unsupported, refuse
+from tokenpo.base.errors import MissingInput
 from tokenpo.core.parts import EntropyBonus
 from tokenpo.core.trial import Inputs, example
 from tokenpo.core.types import Totals
-from tokenpo.hosts.verl import PROVIDES, lacking, layout
+from tokenpo.hosts.verl import PROVIDES, layout
 from tokenpo.hosts.verl.configure import configure
 from tokenpo.hosts.verl.layout import credit_fields, dealt
 from tokenpo.hosts.verl.loss import WorkerLoss
@@ -171,11 +171,6 @@ def test_a_field_that_verl_did_not_fill() -> None:
         layout.rollouts_of(data, tokenpo.method("hapo"), 1.0)
 
 
-def test_the_temperature_of_the_sampler_is_a_fact() -> None:
-    facts = layout.token_facts(batches.both(seed=0).data, ["temperature"], 0.7)
-    torch.testing.assert_close(facts["temperature"], torch.full(facts["mask"].shape, 0.7))
-
-
 @pytest.mark.parametrize(("ranks", "micro", "padding"), [(1, 16, ()), (2, 3, (0, 5, 6, 17))])
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -221,9 +216,3 @@ def test_settings_of_a_run_with_a_critic() -> None:
     warm = composed(f"{method}=ppo", "trainer.critic_warmup=3")
     configure(warm)
     assert warm.trainer.critic_warmup == 3
-
-
-def test_a_value_that_nothing_is_fitted_to_is_refused() -> None:
-    unfitted = dataclasses.replace(tokenpo.method("ppo"), name="mine", critic=None)
-    with pytest.raises(Unsupported, match=r"mine needs value.*Objective\(critic="):
-        refuse(lacking(unfitted))
