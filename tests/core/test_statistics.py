@@ -266,17 +266,6 @@ def test_a_held_kl_is_that_of_the_rows_that_learn(every_row: bool) -> None:
         assert learner.metrics()["kl_reached"] == pytest.approx(kl, rel=1e-6)
 
 
-def test_the_loss_is_of_the_updates_that_are_made() -> None:
-    rollouts, policy = _moved()
-    learner = Learner(method("raft_pp"), length=2, kl=KLHold(stop=1e-3), ratio=None)
-    (first, second) = learner.begin(rollouts).updates(epochs=2)
-    _, loss = first.evaluate(Policy(rollouts.old_logprob))
-    second.evaluate(policy)
-    assert (learner.check(first), learner.check(second)) == (True, False)
-    assert learner.metrics()["loss"] == pytest.approx(float(loss.value), rel=1e-6)
-    assert float(loss.value) != 0 and learner.metrics()["kl"] > 0
-
-
 @pytest.mark.parametrize("name", ["hapo", "forking_tokens", "sent"])
 def test_an_update_without_a_token_has_nothing_to_look_at(name: str) -> None:
     objective = method(name) if name == "sent" else method(name, entropy="current")
@@ -314,16 +303,3 @@ def test_a_step_by_hand(size: int) -> None:
         "kl": sum(r - 1 - math.log(r) for r in known) / 5,
     }  # fmt: skip
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
-
-
-class OnApples(torch.Tensor):
-    """Says that it is on a device without float64."""
-
-    device = torch.device("mps")
-
-
-def test_a_device_without_float64_has_sums_in_float32() -> None:
-    for kind, dtype in ((torch.Tensor, torch.float64), (OnApples, torch.float32)):
-        statistics = Statistics()
-        statistics._add(loss=torch.ones(()).as_subclass(kind))
-        assert statistics._sums["loss"].dtype == dtype

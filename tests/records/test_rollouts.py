@@ -11,7 +11,7 @@ import torch
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.types import Policy, Rollouts
-from tokenpo.records import Response, read, responses, step_file, write_lines
+from tokenpo.records import read, responses, step_file, write_lines
 from tokenpo.train.models import load, locate
 from tokenpo.train.models.sampler import Sampling
 from tokenpo.train.run.rollout import Draw, credit_inputs, draw, facts
@@ -110,28 +110,13 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"old_logprob": None, "old_logprobs": [-1, -1]}, MissingInput, "'old_logprob' .*did you mean 'old_logprobs'"),
         ({"tokens": None}, MissingInput, "no field 'tokens' .* give one string for each response token, or token_ids"),
         ({"reward": "1"}, TokenPOError, "'reward' is '1': it should be a valid number"),
-        ({"reward": float("nan")}, TokenPOError, "'reward' is nan: it should be a finite number"),
-        ({"reward": 10**400}, TokenPOError, "'reward' is 10+: it should be a valid number"),
         ({"group": 1.5}, TokenPOError, "'group' is 1.5: it should be a valid integer"),
-        ({"group": True}, TokenPOError, "'group' is True: it should be a valid integer"),
-        ({"correct": 1}, TokenPOError, "'correct' is 1: it should be a valid boolean"),
-        ({"tokens": "3."}, TokenPOError, "'tokens' is '3.': it should be a valid list"),
-        ({"tokens": ["3", 4]}, TokenPOError, r"'tokens\[1\]' is 4: it should be a valid string"),
         ({"token_ids": [1]}, TokenPOError, "'token_ids' has 1 values for 2 tokens"),
-        ({"token_ids": [1, -2]}, TokenPOError, r"'token_ids\[1\]' is -2: it should be greater than or equal to 0"),
-        ({"kept_ids": [[1]]}, TokenPOError, "'kept_ids' has 1 values for 2 tokens"),
         ({"kept_ids": [[1], [2, -1]]}, TokenPOError, r"'kept_ids\[1\]\[1\]' is -1: it should be greater than or equal"),
         ({"old_logprob": [-1.0]}, TokenPOError, "'old_logprob' has 1 values for 2 tokens: give one for each"),
-        ({"old_logprob": [-1.0, None]}, TokenPOError, r"'old_logprob\[1\]' is None: it should be a valid number"),
         ({"entropy": [0.1, float("inf")]}, TokenPOError, r"'entropy\[1\]' is inf: it should be a finite number"),
-        ({"entropy": {"a": 1}}, TokenPOError, "'entropy' is {'a': 1}: it should be a valid list"),
         ({"old_logprob": [-1.0, 0.5]}, TokenPOError, r"'old_logprob\[1\]' is 0.5, but log-probabilities are <= 0"),
-        ({"entropy": [-0.6, 1.0]}, TokenPOError, r"'entropy\[0\]' is -0.6, but entropies are >= 0"),
-        ({"version": [1.5, 2]}, TokenPOError, r"'version\[0\]' is 1.5: it should be a valid integer"),
-        ({"version": -1}, TokenPOError, "'version' is -1: it should be .*"),
         ({"temperature": 0}, TokenPOError, r"'temperature\[0\]' is 0, but it must be > 0"),
-        ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is .*'user'.*: it should be a valid string"),
-        ({"step": "2"}, TokenPOError, "'step' is '2': it should be a valid integer"),
         ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),
     ],
 )
@@ -183,17 +168,6 @@ def test_a_run_of_trl_has_its_rollouts_one_directory_down(tmp_path):
         write_lines(step_file(tmp_path / "tokenpo", step), [line | {"step": step} for line in FOUR])
     assert read(tmp_path).step == 20
     assert read(tmp_path, 10).step == 10
-
-
-def test_nothing_half_is_left_behind(tmp_path):
-    path = tmp_path / "r.jsonl"
-    good = Response(0, 1.0, ("a",), {"old_logprob": (-1.0,)})
-    bad = Response(0, float("nan"), ("a",), {"old_logprob": (-1.0,)})
-    with pytest.raises(TokenPOError, match=r"line 2 would hold a number that is not finite"):
-        write_lines(path, [good, bad])
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(TokenPOError, match=r"cannot be written"):
-        write_lines(write(path) / "below.jsonl", [good])
 
 
 PARTLY = {"step": 4, "rewards": {"right": 0.5, "short": None}}
