@@ -50,35 +50,6 @@ def test_documented_totals_give_the_constant_length() -> None:
     assert len(made) >= 3 and all("length=" in x for x in made), made
 
 
-def test_check_names_what_is_stale(
-    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    pages = tmp_path / "docs" / "methods"
-    pages.mkdir(parents=True)
-    for family_page in ("baselines", "entropy"):
-        (pages / f"{family_page}.md").write_bytes((ROOT / "docs" / "methods" / f"{family_page}.md").read_bytes())
-    for name, value in (("ROOT", tmp_path), ("PAGES", pages)):
-        monkeypatch.setattr(tool, name, value)
-    monkeypatch.setattr(tool, "METHODS", {name: tool.METHODS[name] for name in ("grpo", "dapo", "hapo")})
-
-    assert tool.main([]) == 0
-    picture = tmp_path / "docs" / "family.svg"
-    rows = (pages / "README.md").read_text(encoding="utf-8").splitlines()
-    assert [line for line in rows if line.startswith("| [`hapo`](entropy.md#hapo) |")]
-
-    page = pages / "entropy.md"
-    shown = page.read_text(encoding="utf-8")
-    page.write_text(shown.replace("| `tau` | [0, 1) | `0.05` |", "| `tau` | [0, 1) | `0.5` |"))
-    (pages / "gone.md").write_text("a method that is no more")
-    picture.write_text("<svg/>")
-    capsys.readouterr()
-    assert tool.main(["--check"]) == 1
-    stale = ["docs/methods/entropy.md", "docs/family.svg", "docs/methods/gone.md"]
-    assert re.findall(r"stale: (.*)", capsys.readouterr().out) == stale
-    assert tool.main([]) == 0 and not (pages / "gone.md").exists()
-
-
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 def test_a_page_holds_formula_and_options(name: str) -> None:
     """Of the committed page, which `make check` compares with the code."""
