@@ -6,7 +6,7 @@ import re
 import pytest
 
 from run_views import lines
-from tokenpo.lab.page.chart import Chart, Line, draw, log_ticks, ticks
+from tokenpo.lab.page.chart import Chart, Line, draw
 
 LABELS = {  # chart -> label of a line -> metric
     "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
@@ -127,17 +127,3 @@ def test_spikes_survive_thinning_and_a_line_breaks_where_nothing_was_measured():
     assert len(set(ys)) == 3 and ys.index(min(ys)) < ys.index(max(ys))
     broken = Line("a", [(0, 1.0), (1, 2.0), (2, None), (3, 1.0), (4, 2.0), (9, 1.0)])
     assert len(re.findall('class="line c0"', draw(Chart("gap", "", "", [broken])))) == 3
-
-
-@pytest.mark.parametrize(
-    ("of", "low", "high"),
-    [
-        *((ticks, *x) for x in ((0.0, 0.93), (-3.2, 8.0), (1e-9, 3e-9), (5.0, 5.0), (0.0, 0.0), (1e90, 1e99))),
-        *((log_ticks, *x) for x in ((0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (2.1, 5.5), (0.01, 300))),
-    ],
-)
-def test_ticks_enclose_the_numbers_and_waste_little(of, low, high):
-    found = of(low, high)
-    assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
-    assert found == sorted(set(found))
-    assert of is ticks or low == high or 0 < found[-1] / found[0] <= (high / low) ** 3

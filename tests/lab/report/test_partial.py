@@ -62,17 +62,6 @@ def test_missing_and_null_steps(make_run, page):
     assert loss == ["loss –", "loss 1"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "objective.txt", "versions.json", "trace.jsonl"])
-def test_a_missing_file_is_named_and_the_rest_drawn(make_run, page, name):
-    run = make_run(steps=10)
-    (run / name).unlink()
-    tree = page(run)
-    (note,) = notes(tree)
-    assert note.startswith(f"{name} is missing")
-    assert len(tree.all("figure")) == 14
-    assert not tree.all("script") if name == "trace.jsonl" else len(embedded(tree)) == 8
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
