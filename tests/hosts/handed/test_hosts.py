@@ -164,24 +164,6 @@ def test_skyrl_computes_the_objective(method: str, batch, theirs) -> None:
         skyrl.register(objective)
 
 
-def test_skyrls_own_loss_or_estimator_keeps_its_settings_beside_ours(batch, registries) -> None:
-    rollouts, logprob = batch
-    skyrl.register(tokenpo.method("grpo"))
-    config = SimpleNamespace(**ALGORITHM, loss_reduction="sequence_mean", eps_clip_high=0.28, grpo_norm_by_std=False)
-    estimate, loss = (
-        kind.get("tokenpo") for kind in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry)
-    )
-    given = {"token_level_rewards": logprob, "response_mask": rollouts.mask.long(), "index": [*"ab"] * 8}
-    with pytest.raises(Unsupported, match=r"trainer\.algorithm\.grpo_norm_by_std = False"):
-        estimate(**given, config=config)
-    with pytest.raises(Unsupported, match=r"trainer\.algorithm\.eps_clip_high = 0\.28"):
-        loss(logprob, logprob, logprob, config=config)
-    config.grpo_norm_by_std = True
-    estimate(**given, config=config)  # of a run with SkyRL's own loss
-    config.grpo_norm_by_std, config.eps_clip_high = False, 0.2
-    loss(logprob, logprob, logprob, config=config)  # of a run with SkyRL's own estimator
-
-
 @pytest.mark.parametrize("method", ["grpo", "eb_cispo", "gpg"])
 def test_skyrls_padding_changes_no_credit(method: str, batch, registries) -> None:
     """Copies of the first row under uids of their own."""
