@@ -320,21 +320,6 @@ def test_what_has_no_loss_is_told_once_and_not_for_each_law(objective: Any, reas
 # -- the suite's own inputs -------------------------------------------------------------------------------------------
 
 
-def test_examples_meet_what_methods_distinguish() -> None:
-    """Ragged, mixed groups, NaN in the padding, ratios on both sides of every common clip."""
-    inputs = example(1)
-    mask = inputs.rollouts["mask"]
-    assert 0 < int(mask.sum()) < mask.numel() and mask.any(1).all()
-    assert inputs.policy["logprob"][~mask].isnan().all()
-    ratio = (inputs.policy["logprob"] - inputs.rollouts["old_logprob"])[mask].exp()
-    assert ratio.min() < 0.8 and ratio.max() > 1.28
-    for group in inputs.rollouts["group"].unique():
-        assert inputs.rollouts["reward"][inputs.rollouts["group"] == group].unique().tolist() == [0, 1]
-    again = example(1)
-    assert torch.equal(again.rollouts["old_logprob"].nan_to_num(), inputs.rollouts["old_logprob"].nan_to_num())
-    assert not torch.equal(example(2).rollouts["reward"], inputs.rollouts["reward"])
-
-
 def test_evaluate_gives_the_loss_and_its_gradient() -> None:
     """At ratio 1 the gradient is −A / tokens, and the splits add up."""
     inputs = example(3)

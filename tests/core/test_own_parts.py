@@ -24,10 +24,6 @@ def _fails(self: Any, *given: Any) -> Any:
     return {}["x"]
 
 
-def _weighing(call: Callable[..., Any]) -> Objective:
-    return dataclasses.replace(GRPO, weights=(made(Weight, call),))
-
-
 SLOTS = {
     "shaping": (Shaping, lambda part: {"shaping": (part,)}),
     "credit": (CreditStage, lambda part: {"credit": part}),

@@ -15,7 +15,6 @@ from method_kinds import of_each_kind
 from own_part import made
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.culprit import broken
-from tokenpo.core.head.fused import fused_loss
 from tokenpo.core.learner import Learner
 from tokenpo.core.ops.trajectory import Join
 from tokenpo.core.parts import Weight
@@ -221,27 +220,6 @@ def test_an_update_takes_whole_trajectories() -> None:
     for rows in (torch.arange(3), torch.arange(len(rollouts)).repeat(2)):
         with pytest.raises(TokenPOError, match="an update takes whole trajectories: give all rows of each"):
             step.update(rows)
-
-
-@pytest.mark.parametrize("name", ["dapo", "gspo", "kl_cov"])
-@pytest.mark.parametrize("chunk", [1000, 3])
-def test_fused_with_the_head(name: str, chunk: int) -> None:
-    objective = tokenpo.method(name)
-    rollouts = Rollouts.of(cut(fitting(objective, 4))[0].rollouts)
-    draws = torch.Generator().manual_seed(0)
-    hidden = torch.randn(int(rollouts.mask.sum()), 6, generator=draws, dtype=torch.float64)
-    head = torch.randn(50, 6, generator=draws, dtype=torch.float64, requires_grad=True)
-    credit, totals, mask = objective.prepare(rollouts), Totals.of(rollouts), rollouts.mask
-    fused = fused_loss(objective, hidden, head, rollouts, credit, totals, chunk=chunk)
-    fused.loss.value.backward()
-    found, head.grad = head.grad, None
-    heat = rollouts.need("temperature")[mask][:, None]
-    logp = (hidden @ head.T / heat).log_softmax(-1).gather(1, rollouts.need("token_ids")[mask][:, None])[:, 0]
-    policy = Policy(torch.zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, logp))
-    loss = objective.loss(Batch(rollouts, credit, policy), totals)
-    loss.value.backward()
-    close(fused.loss.value, loss.value.detach())
-    torch.testing.assert_close(found, head.grad, rtol=1e-10, atol=1e-13)
 
 
 def test_a_bad_number_is_named_by_its_row() -> None:

@@ -13,7 +13,7 @@ from oracles.weights import eligible
 from oracles.weights import kept as kept_by
 from tokenpo.methods.clipping import discounted
 from tokenpo.methods.contrib.weights import SparedTokens
-from tokenpo.methods.cov import RandomCovariant, TopCovariant, covariance
+from tokenpo.methods.cov import RandomCovariant, covariance
 
 THREE = 1 / (1 + 1e-6)  # advantages of rewards 2, 1, 0: ±THREE and 0
 PAIR = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1, 0: ±PAIR
@@ -406,31 +406,6 @@ def test_the_band_of_clip_cov(low: float, high: float, chosen: list) -> None:
 def test_clipped_tokens_are_not_drawn() -> None:
     clipped = torch.tensor([[False, True], [False, False]])
     assert RandomCovariant(1.0, -7, 1)(_batch(), _trust(clipped), None).tolist() == [[1, 0], [1, 0]]
-
-
-@pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.1, 1), (0.5, 1), (0.67, 2), (1.0, 3)])
-def test_how_many_are_selected(fraction: float, count: int) -> None:
-    """max(1, int(fraction · 3)), of both kinds."""
-    assert RandomCovariant(fraction, -7, 1)(_batch(), _trust(NONE), None).sum() == count
-    assert TopCovariant(fraction)(_batch(), _trust(NONE), None).sum() == count
-
-
-def test_draws_without_a_generator_are_those_of_seed_zero() -> None:
-    """As documented at `observe`; other seeds draw other tokens."""
-    g = torch.Generator().manual_seed(5)
-    mask = torch.ones(8, 64, dtype=torch.bool)
-    batch = _batch(
-        torch.randn(8, 64, generator=g, dtype=torch.float64), -torch.rand(8, 64, generator=g, dtype=torch.float64), mask
-    )
-    objective = tokenpo.method("clip_cov", fraction=0.1, cov_low=-100.0, cov_high=100.0)
-    (drop,) = objective.weights
-
-    def drawn(generator: torch.Generator | None) -> torch.Tensor:
-        return objective.observe(batch, generator).signal(drop.selection)
-
-    assert torch.equal(drawn(None), drawn(torch.Generator().manual_seed(0)))
-    assert not torch.equal(drawn(None), drawn(torch.Generator().manual_seed(1)))
-    assert drawn(None).sum() == int(0.1 * 512)
 
 
 def test_a_token_alone_covaries_with_nothing_and_none_is_no_division_by_zero() -> None:
