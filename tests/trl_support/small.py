@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import TrainerCallback
 
 from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.train.tasks import make_task
@@ -28,6 +30,16 @@ BESIDE: dict[str, dict[str, Any]] = {
     "all truncated": {"mask_truncated_completions": True, "generation_kwargs": {"min_new_tokens": 8}},
 }
 BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
+
+
+class Gradients(TrainerCallback):
+    """Those of all parameters before each optimiser step, in one row."""
+
+    def __init__(self) -> None:
+        self.rows: list[torch.Tensor] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **named: Any) -> None:
+        self.rows.append(torch.cat([x.grad.flatten().clone() for x in model.parameters() if x.grad is not None]))
 
 
 def config(out: Path, **settings: Any) -> TokenPOConfig:

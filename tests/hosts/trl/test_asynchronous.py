@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import TrainerCallback
 from trl.experimental import async_grpo as theirs
 from trl.experimental.async_grpo import async_grpo_trainer, packing
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
@@ -25,7 +24,7 @@ from random_models import random_experts
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.hosts.trl.asynchronous import require
 from tokenpo.trl import AsyncGRPOTrainer
-from trl_support.small import prompts
+from trl_support.small import Gradients, prompts
 
 
 def attention(q: Any, k: Any, v: Any, starts: Any, paths: Any, *_: Any, softmax_scale: float, **how: Any) -> Any:
@@ -70,28 +69,18 @@ def samples(count: int) -> list[RolloutSample]:
     return made
 
 
-class Steps(TrainerCallback):
-    """The gradient before each optimiser step."""
-
-    def __init__(self) -> None:
-        self.gradients: list[torch.Tensor] = []
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **named: Any) -> None:
-        self.gradients.append(torch.cat([x.grad.flatten().clone() for x in model.parameters() if x.grad is not None]))
-
-
 def trained(kind: type, model: Path, out: Path, settings: Mapping[str, Any], **more: Any) -> tuple[Any, torch.Tensor]:
     args = theirs.AsyncGRPOConfig(
         str(out), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False, max_steps=3,
         per_device_train_batch_size=8, learning_rate=1e-2, max_grad_norm=0.0, save_strategy="no", disable_tqdm=True,
         token_budget=-1, max_completion_length=16, **settings,
     )  # fmt: skip
-    seen, worker = Steps(), Worker(samples(64))  # the loader fetches a batch ahead
+    seen, worker = Gradients(), Worker(samples(64))  # the loader fetches a batch ahead
     trainer = kind(
         str(model), len, args, prompts(), callbacks=[seen], rollout_worker=worker, weight_transfer=worker, **more
     )
     trainer.train()
-    return [line for line in trainer.state.log_history if "grad_norm" in line], torch.stack(seen.gradients)
+    return [line for line in trainer.state.log_history if "grad_norm" in line], torch.stack(seen.rows)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 import tokenpo.trl
 from random_models import random_experts
-from trl_support.small import BESIDE, even, prompts
+from trl_support.small import BESIDE, Gradients, even, prompts
 
 SHOWN = ("loss", "entropy", "kl", "reward", "frac_reward_zero_std", "completions/mean_length")
 CLIPPED = tuple(f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean"))
@@ -19,16 +19,6 @@ CLIPPED = tuple(f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_m
 def seldom(completions: list[str], **columns: Any) -> list[float | None]:
     """Leaves one in three to nobody."""
     return [None if row % 3 == 1 else float(row % 4) for row in range(len(completions))]
-
-
-class Gradients(TrainerCallback):
-    """Those of all parameters before each optimiser step, in one row."""
-
-    def __init__(self) -> None:
-        self.rows: list[torch.Tensor] = []
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **named: Any) -> None:
-        self.rows.append(torch.cat([x.grad.flatten().clone() for x in model.parameters() if x.grad is not None]))
 
 
 def train(

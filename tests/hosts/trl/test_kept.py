@@ -7,8 +7,6 @@ import pytest
 import torch
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-import refused
-from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl import TokenPOTrainer
 from tokenpo.hosts.trl.forward import ROW, base_of, texts
 from trl_support.small import config, even, prompts
@@ -69,23 +67,3 @@ def test_ratios_are_over_what_transformers_keeps(fused: bool, model_dir: Path, t
     wanted = passed.log_softmax(-1).gather(2, ids[..., None])[..., 0]
     torch.testing.assert_close(batch.rows["old_logprob"][mask], wanted[mask], rtol=1e-5, atol=1e-5)
     assert trainer.ratios[0] < 1e-5 < 1e-3 < trainer.ratios[1]  # the second update of the same rows has moved
-
-
-@pytest.mark.parametrize(
-    ("names", "method", "settings"),
-    [
-        ("vLLM", "grpo", {"use_vllm": True}),
-        ("dynamic_sampling", "grpo", {"dynamic_sampling": True}),
-        ("ref_logprob", "grpo", {"beta": 0.1}),
-        ("temperature", "hapo", {}),
-        ("typical_p", "grpo", {"generation_kwargs": {"typical_p": 0.9}}),
-    ],
-)
-def test_what_hides_the_kept_tokens_is_refused(
-    names: str, method: str, settings: dict[str, Any], model_dir: Path, tmp_path: Path
-) -> None:
-    def ask() -> None:
-        args = config(tmp_path, method=method, kept_tokens=True, **CUT, **settings)
-        TokenPOTrainer(str(model_dir), even, args, train_dataset=prompts())
-
-    refused.check(f"kept_tokens {names}", ask, error=Unsupported)
