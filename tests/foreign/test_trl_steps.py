@@ -56,6 +56,31 @@ def test_sequence_means_depend_on_the_split_in_trl_unless_it_is_even(theirs: str
     assert uneven.value != pytest.approx(got.value, rel=1e-3)
 
 
+def _forking(seed: int, fraction: float) -> tuple[Sample, tokenpo.Objective]:
+    """A batch whose entropies are numbers of float32, in which TRL takes its quantile; and our method of it."""
+    sample = ragged(seed).alive()
+    sample = sample.but(entropy=sample.entropy.astype(np.float32).astype(float))
+    return sample, tokenpo.method("forking_tokens", fraction=fraction, entropy="current")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("rank", "fewer"), [(0.7, 0), (0.1, 1)])
+def test_forking_tokens_is_top_entropy_quantile_but_for_a_token_at_the_threshold(
+    rank: float, fewer: int, seed: int
+) -> None:
+    """TRL interpolates at position k + rank of the sorted entropies and keeps the n - 1 - k behind it; ours keeps
+    ⌈fraction · n⌉, which is one more where rank < fraction."""
+    n = int(ragged(seed).mask.sum())
+    fraction = 1 - (int(0.8 * (n - 1)) + rank) / (n - 1)
+    sample, objective = _forking(seed, fraction)
+    got, advantage = ours(objective, sample)
+    theirs = loss(sample, advantage, loss_type="dapo", epsilon_high=0.28, top_entropy_quantile=fraction)
+    kept = np.where(got.terms["weight"] * sample.mask, sample.entropy, np.inf)
+    lost = (kept == kept.min()) & bool(fewer)
+    assert lost.sum() == fewer
+    np.testing.assert_allclose(theirs.gradient, np.where(lost, 0, got.gradient), rtol=1e-10, atol=1e-14)
+
+
 def test_adaptive_entropy_is_gated_by_the_step_before_in_trl_and_by_the_batchs_own_entropy_in_ours() -> None:
     """Target 0.3, delta 0.01, at most 0.065, from 0.05: both coefficients move by the entropy that was just seen, to
     0.06, 0.05, 0.06, 0.065, 0.055, 0.065. TRL applies one where the entropy before was low, and none at first.
