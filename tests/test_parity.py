@@ -42,12 +42,3 @@ def test_the_page_promises_nothing_but_rounding() -> None:
         for column, (_, floor) in tool.COLUMNS.items():
             if row[column] not in (tool.REFUSED, tool.OPEN):
                 assert all(floor <= float(x) * 1.01 <= 11 * floor for x in row[column].split(", ")), (name, column)
-
-
-def test_a_page_is_read_back_as_it_was_written() -> None:
-    rows = {name: dict.fromkeys(tool.COLUMNS, "1e-6, 1e-5") for name in METHODS}
-    rows["arm"] = dict.fromkeys(tool.COLUMNS, tool.REFUSED)
-    assert "not computed yet" not in tool.page(rows)
-    rows["thr"]["TRL"] = tool.OPEN
-    assert "not computed yet" in tool.page(rows)
-    assert tool.written(tool.page(rows)) == rows

@@ -434,17 +434,3 @@ def test_the_head_gives_the_same_loss_gradients_and_statistics(how: dict[str, bo
         found[-1] += [torch.tensor(list(learner.metrics().values()), dtype=torch.float64)]
     for plain, headed in zip(*found, strict=True):
         torch.testing.assert_close(headed, plain, rtol=1e-10, atol=1e-12, equal_nan=True)
-
-
-def test_its_metrics_are_of_the_updates_that_were_made() -> None:
-    rollouts, policy = batch_of(3)
-    learner = loose("grpo")
-    losses = []
-    for update in learner.begin(rollouts).updates(minibatches=2):
-        losses.append(float(update.evaluate(policy.rows(update.rows))[1].value))
-        learner.check(update, grad_norm=torch.tensor(3.0), lr=0.5)
-    seen = learner.metrics()
-    assert seen["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
-    assert (seen["grad_norm"], seen["lr"], seen["skipped_updates"]) == (3.0, 0.5, 0)
-    moved = (policy.logprob - rollouts.old_logprob).exp()[rollouts.mask]
-    assert seen["ratio_mean"] == pytest.approx(float(moved.mean()), rel=1e-9)

@@ -45,17 +45,6 @@ def test_two_ranks_are_one(rows: tuple[list[slice], list[slice]]) -> None:
     assert found == pytest.approx(whole, rel=1e-6, nan_ok=True)
 
 
-def test_one_token_is_enough() -> None:
-    """Seen by one rank of two: ratio 1.1."""
-    old = torch.full((1, 1), -1.0, dtype=torch.float64)
-    rollouts = Rollouts(torch.ones(1, 1).bool(), torch.ones(1), torch.zeros(1).long(), old)
-    (update,) = Learner(method("grpo"), length=1, ratio=None).begin(rollouts).updates()
-    update.evaluate(Policy(old + math.log(1.1)))
-    for found in (_together(update.statistics, Statistics()), _together(Statistics(), update.statistics)):
-        seen = found.summary()
-        assert (seen["ratio_mean"], seen["ratio_max"]) == pytest.approx((1.1, 1.1), rel=1e-6)
-
-
 def test_no_update_and_two_by_hand() -> None:
     """Of four tokens none was evaluated. Then losses of the critic 1 and 2, norms 3 and 5."""
     found = Statistics()

@@ -10,7 +10,6 @@ from tokenpo.lab.evaluate.run import (
     SamplingOptions,
     SamplingPlan,
     check,
-    describe,
     free_directory,
     prepare,
     sample_model,
@@ -124,23 +123,3 @@ def test_a_directory_holds_one_evaluation(tmp_path, monkeypatch):
     prepare(own, config)
     assert free_directory("m-t", config, 3) == own
     assert free_directory("m-t", config | {"sampling": {}}, 3) == Path(f"{own}-2")
-
-
-def test_the_config_tells_rows_and_reward_functions_apart(lm, tmp_path):
-    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
-
-    def described(bonus, right, **options):
-        lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
-        rows.write_text("\n".join(lines), encoding="utf-8")
-        reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
-        task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
-        try:
-            return describe(SamplingPlan(lm, task, 1, SamplingOptions()), {}, {})["problems"]
-        finally:
-            task.close()
-
-    first = described(1, 1.0)
-    assert described(1, 1.0) == first == described(1, 1.0, reward_seconds=0.0)
-    assert described(2, 1.0)["digest"] != first["digest"]
-    other = described(1, 0.5)
-    assert other == first | {"verifier_source": other["verifier_source"]} != first

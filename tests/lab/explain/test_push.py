@@ -12,17 +12,7 @@ import torch
 import tokenpo
 from method_kinds import of_each_kind
 from oracle_support import ragged, score
-from tokenpo.base.errors import MissingInput
-from tokenpo.lab.explain.explanation import (
-    TokenKinds,
-    cosine,
-    explain_all,
-    missing,
-    of_tokens,
-    push_of,
-    shares,
-    to_json,
-)
+from tokenpo.lab.explain.explanation import TokenKinds, cosine, explain_all, of_tokens, push_of, shares, to_json
 from tokenpo.records import read
 from tokenpo.train.recipe.command_line import parse_entries
 from written_rollouts import FOUR, lines_of, write
@@ -63,19 +53,6 @@ def test_grpo_and_dapo_in_closed_form(four):
     assert not (torch.signbit(grpo.push) & (grpo.push == 0)).any()  # no negative zeros
     dapo = push_of("x", tokenpo.method("dapo"), four)
     np.testing.assert_allclose(dapo.push, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
-
-
-def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):
-    assert missing("x", tokenpo.method("hapo"), four) == ""
-    bare = [{k: v for k, v in line.items() if k != "entropy"} | {"entropies": [0]} for line in FOUR]
-    found = read(write(tmp_path / "bare.jsonl", bare))
-    with pytest.raises(MissingInput) as error:
-        push_of("mine", tokenpo.method("hapo"), found)
-    assert str(error.value).startswith("mine needs what ")
-    assert "bare.jsonl does not hold: write 'old_entropy' (full-vocabulary entropy" in str(error.value)
-    assert "one number for each token (docs/rollouts.md; fields that are not read: entropies)" in str(error.value)
-    assert "; 'ref_logprob' (" in missing("x", tokenpo.method("archer"), found)
-    assert "one number for each response" in missing("x", tokenpo.method("arm"), found)
 
 
 def test_by_hand(tmp_path):

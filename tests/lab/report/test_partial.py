@@ -3,7 +3,6 @@
 What a model writes stays text. The tokens are those of the trace.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -27,25 +26,6 @@ def notes(tree):
 
 def write(run, rows, name="metrics.jsonl"):
     write_lines(run / name, rows)
-
-
-def test_cut_off_last_lines(story, make_run, page, traced):
-    assert notes(story[1]) == []
-    run, names = make_run(), {"metrics.jsonl": 60, "trace.jsonl": 28}
-    for name in names:
-        (run / name).write_bytes((run / name).read_bytes()[:-30])
-    tree = page(run)
-    assert len(embedded(tree)) == 27
-    assert notes(tree) == [
-        f"{name}: 1 line was left out (line {line}: not valid JSON, cut off while it was being written)."
-        for name, line in names.items()
-    ]
-    assert "59 of 60" in tree.one("header").text
-    line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
-    (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])  # inside a character
-    tree = page(run)
-    assert len(embedded(tree)) == 1
-    assert "line 2: not valid JSON, cut off" in notes(tree)[1]
 
 
 def test_missing_and_null_steps(make_run, page):

@@ -137,30 +137,6 @@ def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, mode
     assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
 
 
-def test_relative_paths_lead_from_where_the_run_began(small, tmp_path, model_dir, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(model_dir, tmp_path / "models" / "mine")
-    Path("rows.jsonl").write_text("".join(json.dumps({"prompt": f"{i}", "answer": "1"}) + "\n" for i in range(6)))
-    Path("own.py").write_text("import tokenpo\n\ndef late():\n    return tokenpo.method('grpo')\n")
-    options = {"name": "files", "options": {"path": str(tmp_path / "rows.jsonl")}}
-    for number, sections in enumerate(
-        (
-            {"task": {"name": "files", "options": {"path": "rows.jsonl"}}},
-            {"task": options, "method": {"name": "own.py:late"}},
-            {"task": options, "model": {"path": "models/mine"}},
-        )
-    ):
-        run = tmp_path / str(number)
-        run.mkdir()
-        describe(run, Plan(small(run, **sections)))
-        assert plan_resume(run, None)[1] == []
-        (run / "elsewhere").mkdir()
-        with monkeypatch.context() as patch:
-            patch.chdir(run / "elsewhere")
-            with pytest.raises(TokenPOError, match=f"the run began in {tmp_path}, where its relative paths lead: resu"):
-                plan_resume(run, None)
-
-
 def test_an_edited_config_is_another_config(small, coin, tmp_path):
     """Not by hand in the run directory either."""
     run = tmp_path / "run"

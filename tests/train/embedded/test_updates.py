@@ -151,29 +151,6 @@ def test_ratios_are_one_before_the_first_update_where_the_sampler_cuts(begin, do
         improve(trainer, blind, prompts, Tracer(0))
 
 
-def test_the_summary_is_that_of_the_tensors_of_the_loss(make):
-    trainer, step, prompts = make("dapo", "float64")
-    update, rollouts, credit = whole(step), step.rollouts, step.credit
-    list(gradients(trainer, update, prompts))
-    trainer.learner.check(update, torch.tensor(2.0), 0.5)
-    policy = trainer.forward.policy(rollouts, prompts)
-    loss = step.objective.loss(Batch(rollouts, credit, policy), Totals.of(rollouts, step.length))
-    mask = rollouts.mask
-    scored = mask & (credit.advantage != 0).any(1)[:, None]
-    ratio, clipped = loss.terms["ratio"], loss.terms["clipped"].bool() & scored
-    seen = trainer.learner.metrics()
-    assert clipped.any()
-    assert seen["ratio_mean"] == pytest.approx(float(ratio[scored].mean()))
-    assert seen["ratio_min"] == pytest.approx(float(ratio[scored].min()))
-    assert seen["ratio_max"] == pytest.approx(float(ratio[scored].max()))
-    assert seen["clip_fraction"] == pytest.approx(float(clipped.sum() / mask.sum()))
-    assert seen["clip_low_fraction"] == pytest.approx(float((clipped & (ratio < 0.8)).sum() / mask.sum()))
-    assert seen["effective_tokens"] == pytest.approx(float((scored & ~clipped).sum() / mask.sum()))
-    kl = (ratio - 1 - ratio.log())[scored].mean()
-    assert seen["kl"] == pytest.approx(float(kl))
-    assert (seen["loss"], seen["grad_norm"], seen["lr"]) == (pytest.approx(loss.value.item()), 2.0, 0.5)
-
-
 def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
     """With J = w · min(r A, clip(r) A) − beta (eˣ − 1 − x), x = lp_ref − lp, a token is pushed with
     c = −∂loss/∂lp = w r A − beta (1 − eˣ), without the first part where it is clipped."""

@@ -8,7 +8,7 @@ import torch
 
 from tokenpo.base.errors import NotFinite
 from tokenpo.core.head.kept import Cut
-from tokenpo.train.models import LoraOptions, Sampling, graphed, load, sample
+from tokenpo.train.models import Sampling, graphed, sample
 from tokenpo.train.models.graphed import BLOCK, FixedStep, Graphs
 
 
@@ -109,23 +109,6 @@ def test_streams_and_weights_that_change_in_place(lm, prompts):
     lm.abilities["graphed"] = None
     assert_equal(sample(lm, prompts, 4, Sampling(40), streams=[3, 1, 4, 0, 2]), fixed)
     assert graphs.verified
-
-
-def test_adapters_that_are_switched_off_are_recorded_anew(make_model, prompts):
-    lm = load(make_model("qwen3"), lora=LoraOptions(rank=2))
-    with torch.no_grad():
-        for name, weight in lm.model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(0))
-    lm.model.train()
-    ordinary, fixed, spy = both(lm, prompts, 4, Sampling(20))
-    assert_equal(ordinary, fixed)
-    before = spy.recorded
-    with lm.adapter.disable_adapter():
-        without = sample(lm, prompts, 4, Sampling(20))
-        assert spy.recorded > before and not torch.equal(without.token_ids, fixed.token_ids)
-    assert_equal(ordinary, sample(lm, prompts, 4, Sampling(20)))
-    assert lm.model.training
 
 
 def test_a_rule_and_a_tool_take_the_ordinary_path(lm, prompts):
