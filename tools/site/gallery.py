@@ -79,7 +79,7 @@ def _engines() -> dict[str, tuple[str, ...]]:
     page = (DOCS / "parity.md").read_text(encoding="utf-8")
     found: dict[str, tuple[str, ...]] = {}
     for names, cells in PARITY.findall(page):
-        embedded, trl, verl, *_ = (cell.strip() != "refused" for cell in cells.split("|"))
+        embedded, trl, verl, *_ = (cell.strip() != "rejected" for cell in cells.split("|"))
         runs = (("embedded", embedded), ("TRL", trl), ("verl", verl))
         found |= dict.fromkeys(re.findall(r"\[`(\w+)`\]", names), tuple(engine for engine, here in runs if here))
     return found

@@ -1,4 +1,4 @@
-"""The tables of docs/trl.md and docs/verl.md that say what becomes of a host's settings, and docs/engines.md's of what
+"""The tables of docs/trl*.md and docs/verl.md that say what becomes of a host's settings, and docs/engines.md's of what
 runs where."""
 
 import re
@@ -26,7 +26,7 @@ def names(found: tuple[str, ...]) -> str:
 
 def trl_fields() -> str:
     """One row for each refused field, and for the others that become the same."""
-    refused = [("refused", one.name, f"{one.remedy[0].upper()}{one.remedy[1:]}") for one in trl.REFUSED]
+    refused = [("rejected", one.name, f"{one.remedy[0].upper()}{one.remedy[1:]}") for one in trl.REFUSED]
     return fields("field", (*refused, *host_settings.TRL))
 
 
@@ -34,7 +34,7 @@ def fields(what: str, rows: Iterable[host_settings.Row]) -> str:
     """Keys of one fate and the same words share a row, but for those that are refused."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for fate, key, words in rows:
-        groups.setdefault((fate, words, key if fate == "refused" else ""), []).append(key)
+        groups.setdefault((fate, words, key if fate == "rejected" else ""), []).append(key)
     told = [(names(tuple(keys)), fate, cell(words)) for (fate, words, _), keys in groups.items()]
     return table((what, "", "what becomes of it"), told)
 
@@ -56,7 +56,7 @@ def written(options: Mapping[str, Any]) -> str:
 
 def verl_fields() -> str:
     """One row for each key that is refused, and for the others that become the same."""
-    ours = [(one.fate, one.key, one.words) for one in SETTINGS]
+    ours = [(one.fate.replace("refused", "rejected"), one.key, one.words) for one in SETTINGS]
     return fields("key", (*ours, *host_settings.VERL))
 
 
@@ -113,7 +113,8 @@ def answer(method: str, ask: Callable[[str], object]) -> str:
 
 
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "trl": {"losses": trl_losses, "fields": trl_fields},
+    "trl": {"losses": trl_losses},
+    "trl_reference": {"fields": trl_fields},
     "verl": {"fields": verl_fields},
     "engines": {"methods": runs_where},
 }

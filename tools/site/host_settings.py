@@ -97,7 +97,7 @@ TRL: tuple[Row, ...] = (
     *_used(
         "reward_weights",
         "of the sum of rewards; rewards that are None are left out of it. A method that reads each one has weights of "
-        "its own, and others are refused",
+        "its own, and others are rejected",
     ),
     *_used(
         "mask_truncated_completions",
@@ -113,7 +113,7 @@ TRL: tuple[Row, ...] = (
         "those of the rollout batch evenly",
     ),
     *_used("num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"),
-    *_used("max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"),
+    *_used("max_completion_length", "also the constant that `dr_grpo` divides by, which is then rejected without it"),
     *_used(
         "off_policy_mask_threshold",
         "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the engine that sampled where "
@@ -138,7 +138,7 @@ TRL: tuple[Row, ...] = (
     *_theirs(
         "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
         "what is sampled from, unless [`kept_tokens`](#top-p-top-k-and-min-p) is set; "
-        "[what changes a probability](#what-is-refused) is refused where ratios to vLLM's "
+        "[what changes a probability](#what-is-rejected) is rejected where ratios to vLLM's "
         "log-probabilities are read, with an adaptive temperature, and in the model's own `generation_config.json`; "
         "`generation_kwargs` that contradict a setting always",
         "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "
@@ -152,7 +152,7 @@ TRL: tuple[Row, ...] = (
     ),
     *_theirs("evaluation: rows of a group", "num_generations_eval"),
     *_theirs(
-        "logs: `log_completions` is refused with `dynamic_sampling`",
+        "logs: `log_completions` is rejected with `dynamic_sampling`",
         "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
     ),
     *_theirs(
@@ -161,8 +161,8 @@ TRL: tuple[Row, ...] = (
     ),
     *_theirs(
         "and every other field of transformers' `TrainingArguments` (optimiser, data loading, evaluation, checkpoints, "
-        "precision, processes, logs, the hub): a number of steps that cuts a rollout batch is refused; what does not "
-        "fit [the head](#the-head) takes TRL's own pass; TRL itself refuses `auto_find_batch_size` and sequence "
+        "precision, processes, logs, the hub): a number of steps that cuts a rollout batch is rejected; what does not "
+        "fit [the head](#the-head) takes TRL's own pass; TRL itself rejects `auto_find_batch_size` and sequence "
         "parallelism",
         "max_steps save_steps eval_steps",
     ),
@@ -183,7 +183,7 @@ VERL: tuple[Row, ...] = (
     *_used(f"{_FILTER}.metric", "verl compares it within a group"),
     *_used(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
     *_used(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
-    *_verls("read by verl only with a key that is refused", {
+    *_verls("read by verl only with a key that is rejected", {
         "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",
         ACTOR: "calculate_sum_pi_squared",
     }),

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "parity.md"
 COMMAND = "python tools/site/parity.py"
 GENERATED = f"<!-- Written by `{COMMAND}` with the engines' environment: do not edit. -->"
-REFUSED, OPEN = "refused", "open"
+REFUSED, OPEN = "rejected", "open"
 # Column -> (its field in what was measured, the smallest bound that is told).
 COLUMNS = {
     "embedded": ("embedded", 1e-5),
@@ -55,7 +55,7 @@ here, and nothing ran on a GPU.
   at the start.
 
 Bounds end at {single} in float32 and {double} in float64: smaller differences depend on the machine. `{command}` writes
-this page, and with `--check` computes it again. *Refused* methods raise an error that names the missing input and a
+this page, and with `--check` computes it again. *Rejected* methods raise an error that names the missing input and a
 remedy; `tests/test_parity.py` compares them with the hosts' own checks.
 
 {table}
@@ -67,7 +67,7 @@ NOTES = {
     "hapo": "its adaptive temperature, `tau`, is 0: nothing is sampled here",
     "clip_cov": "`fraction` is 0.2, or hardly a token of so few would be chosen",
     "kl_cov": "`fraction` is 0.3, likewise",
-    "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; refused without one and without vLLM",
+    "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; rejected without one and without vLLM",
     "dppo_kl": "the same",
     "opsm": "`delta` is 0.02, so that it masks",
     "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",

@@ -48,7 +48,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):   # verl
 
 A reward of `correct_at` or more counts as right. With a chat model, a completion is
 `[{{"role": "assistant", "content": ...}}]`. [trl.md](trl.md) and [verl.md](verl.md) say how those trainers take their
-own. An option that the verifier does not read is refused.
+own. An option that the verifier does not read is rejected.
 
 ## `files`
 
@@ -121,7 +121,7 @@ if all of it is maths that math-verify reads. How often this errs is counted in 
 {conventions}
 
 References are read before a run. Those that are neither maths nor a few words are counted in a warning with the first
-three; a data set that has no other is refused.
+three; a data set that has no other is rejected.
 """
 
 
