@@ -32,7 +32,7 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert out.startswith("grpo and dapo push most alike (cosine 0.943), dapo and tau least (0.721).\n")
     assert "4 responses in 2 groups, 6 tokens" in out
     rows = {line.split()[1]: line for line in out.splitlines() if line.startswith("│")}
-    # |push|/a: 0.75 0.75 1.5 and 0 0 0 (test_explanation): mean 0.5 a = 0.354; right 1.5 of 3; high entropy 0.6 and
+    # |push|/a: 0.75 0.75 1.5 and 0 0 0 (test_push): mean 0.5 a = 0.354; right 1.5 of 3; high entropy 0.6 and
     # 0.9: 1.5 of 3; silent 3 of 6.
     assert [cell.strip() for cell in rows["grpo"].split("│")[2:9]] == [
         "0.354", "50 %", "50 %", "50 %", "50 %", "50 %", "50 %",

@@ -37,7 +37,7 @@ def test_every_method_shows_every_token(result):
             assert [row.one("th").text for row in view.one("tbody").all("tr")] == line["tokens"]
         assert ("✓ right" if line["correct"] else "✗ wrong") in card.one("p", "meta").text
         assert card.one("pre", "prompt").text == line["prompt"]
-    # 0.75 a, 0.75 a and −1.5 a of grpo, ± a of dapo (test_explanation), a = 0.7071.
+    # 0.75 a, 0.75 a and −1.5 a of grpo, ± a of dapo (test_push), a = 0.7071.
     first = [[row.all("td")[1].text for row in view.one("tbody").all("tr")] for view in cards[0].all("section", "view")]
     assert first[:2] == [["0.53", "0.53"], ["0.707", "0.707"]]
     # HAPO's differ from token to token of one response.

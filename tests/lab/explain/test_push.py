@@ -99,6 +99,6 @@ def test_what_is_not_known_is_not_a_number(tmp_path):
     assert '"right": null' in to_json(result)
     some = [FOUR[0], FOUR[1] | {"correct": None}, *FOUR[2:]]
     result = explain_all(read(write(tmp_path / "r.jsonl", some)), parse_entries("grpo"))
-    # 0.75 + 0.75 of 3 on the right answer (see test_explanation); the wrong one is not judged.
+    # 0.75 + 0.75 of 3 on the right answer (see test_push); the wrong one is not judged.
     assert (result.table[0].right, result.table[0].wrong) == pytest.approx((0.5, 0))
     assert any("neither right nor wrong" in note for note in result.notes)
