@@ -242,6 +242,22 @@ def test_skyrls_steps_of_a_trajectory_that_hide_what_a_method_reads(method: Any,
         estimate(token_level_rewards=torch.rand(4, 9), response_mask=torch.ones(4, 9), index=[*"aabb"], config=config)
 
 
+def test_skyrls_own_program_calls_our_entry_point(registries, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As trainer.override_entrypoint makes it do, with the words of its command line."""
+    seen = []
+    stand_in(monkeypatch, "skyrl.train.entrypoints.main_base").main = lambda: seen.append(list(sys.argv))
+    place = "trainer.algorithm."
+    names = [f"{place}policy_loss_type=tokenpo/cispo", f"{place}advantage_estimator=tokenpo/rloo", "data.x=tokenpo/y"]
+    monkeypatch.setattr(sys, "argv", ["main_base", "trainer.override_entrypoint=tokenpo.hosts.skyrl", *names])
+    skyrl.main()
+    assert seen == [["main_base", *names]]
+    for registry in (registries.AdvantageEstimatorRegistry, registries.PolicyLossRegistry):
+        assert set(registry.known) == {"tokenpo/cispo", "tokenpo/rloo"}
+    monkeypatch.setattr(sys, "argv", ["main_base", f"{place}policy_loss_type=tokenpo/tepo"])
+    with pytest.raises(Unsupported, match="tepo needs"):
+        skyrl.main()
+
+
 # --- prime-rl, as its trainer calls a custom loss -----------------------------------------------------------------
 
 
