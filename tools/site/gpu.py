@@ -80,7 +80,7 @@ RESULTS = """\
 **It is right.** Losses and gradients of all methods agree with the CPU in float64 to 4e-15 in float64 and 2e-6 in
 float32; the fused head to 1e-6 in float32 and 0.5 % in bf16; sampled tokens are the CPU's; runs end in the CPU's
 weights to 4e-8. The same seed gives the same bytes with `torch.use_deterministic_algorithms(True)`, and weights that
-differ by 3e-7 without. The quickstart rises from 0.35 to 0.94 in 20 steps and 6 seconds, and its first responses are the
+differ by 3e-7 without. The quickstart rises from 0.35 to 0.94 (sampled) in 20 steps and 6 seconds, and its first responses are the
 CPU's.
 
 **The objective with its head**, forward and backward: time as a multiple of the bare matrix products of the same run,
