@@ -26,7 +26,7 @@ def names(found: tuple[str, ...]) -> str:
 
 def trl_fields() -> str:
     """One row for each refused field, and for the others that become the same."""
-    refused = [("rejected", one.name, f"{one.remedy[0].upper()}{one.remedy[1:]}") for one in trl.REFUSED]
+    refused = [("rejected", name, f"{remedy[0].upper()}{remedy[1:]}") for name, remedy in trl.REFUSED.items()]
     return fields("field", (*refused, *host_settings.TRL))
 
 

@@ -132,14 +132,14 @@ TRL: tuple[Row, ...] = (
         "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32",
     ),
     *_theirs(
-        "data: rows of a group must arrive together, which is checked",
+        "data: rows of a group must arrive together",
         "shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations",
     ),
     *_theirs(
         "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
         "what is sampled from, unless [`kept_tokens`](#top-p-top-k-and-min-p) is set; "
         "[what changes a probability](#what-is-rejected) is rejected where ratios to vLLM's "
-        "log-probabilities are read, with an adaptive temperature, and in the model's own `generation_config.json`; "
+        "log-probabilities are read and with an adaptive temperature; "
         "`generation_kwargs` that contradict a setting always",
         "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "
         "use_transformers_continuous_batching use_transformers_paged transformers_continuous_batching_config",
@@ -152,8 +152,7 @@ TRL: tuple[Row, ...] = (
     ),
     *_theirs("evaluation: rows of a group", "num_generations_eval"),
     *_theirs(
-        "logs: `log_completions` is rejected with `dynamic_sampling`",
-        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo",
+        "logs", "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo"
     ),
     *_theirs(
         "memory and the order of the data, from transformers 5.23 on: a resumed run needs `dataloader_in_order`",

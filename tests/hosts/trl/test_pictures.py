@@ -19,9 +19,8 @@ from transformers import (
 )
 
 from run_views import lines
-from tokenpo.base.errors import Unsupported
 from tokenpo.hosts.trl import TokenPOTrainer
-from tokenpo.hosts.trl.rollout_batch import pictures, require_one_layout, together
+from tokenpo.hosts.trl.rollout_batch import pictures, together
 from tokenpo.train.models.directory import ASSETS
 from trl_support.small import config, even
 
@@ -98,5 +97,3 @@ def test_pictures_of_rows_in_another_order() -> None:
     seen = together([rows[2], rows[0], rows[1]], torch.device("cpu"))
     assert seen["pixel_values"][:, 0].tolist() == [2, 3, 4, 5, 6, 0, 1]
     assert seen["image_grid_thw"].tolist() == grid[[1, 2, 0]].tolist() and seen["num_images"] == [2, 1, 0]
-    with pytest.raises(Unsupported, match="leave it False for this model"):
-        require_one_layout([rows[0], {}])

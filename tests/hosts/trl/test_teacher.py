@@ -106,7 +106,7 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
 
 
 def test_a_teacher_that_cannot_teach_is_refused(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
-    def ask(method: str, teacher: Any = str(teacher_dir)) -> None:
+    def ask(method: str, teacher: str = str(teacher_dir)) -> None:
         given = {"train_dataset": prompts(), "method": method, "teacher_model": teacher}
         TokenPOTrainer(str(model_dir), even, config(tmp_path), **given)
 
@@ -119,7 +119,3 @@ def test_a_teacher_that_cannot_teach_is_refused(model_dir: Path, teacher_dir: Pa
     tokenizer.save_pretrained(tmp_path / "other")
     with pytest.raises(TokenPOError, match=r"teacher_model: the tokens of .*other are not those of the policy"):
         ask("opd", str(tmp_path / "other"))
-    other.config._name_or_path = ""
-    other.resize_token_embeddings(300)
-    with pytest.raises(TokenPOError, match="logits of 300 tokens and the policy of 259"):
-        ask("opd", other)

@@ -7,7 +7,7 @@ from trl import GRPOConfig as Theirs  # pyright: ignore
 
 from ...base.errors import TokenPOError, refuse
 from ...core.on_policy import KLHold
-from .settings import CHECKS
+from .settings import faults
 
 DEFAULTS = {
     name: spec.default if spec.default_factory is MISSING else spec.default_factory()
@@ -24,7 +24,7 @@ class TokenPOConfig(Theirs):
     """TRL's settings and the method; docs/trl.md lists how TRL's own settings are treated.
 
     Raises:
-        Unsupported: a refused setting was changed, two settings contradict each other, or a value is out of range.
+        Unsupported: a setting of TRL's own loss was changed, or two settings contradict each other.
         TokenPOError: `method_options` or the settings of a held KL that do not fit.
     """
 
@@ -65,7 +65,7 @@ class TokenPOConfig(Theirs):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
-        refuse(fault for check in CHECKS for fault in check(self, DEFAULTS))
+        refuse(faults(self, DEFAULTS))
         self.kl_hold()
 
     def kl_hold(self) -> KLHold | None:

@@ -86,18 +86,16 @@ def with_reference(args: Any, objective: Objective) -> Any:
 
 def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     name, options, _ = named(args)
-    if requested is None or isinstance(requested, str):
-        if requested is not None and name not in (requested, "grpo"):
-            raise TokenPOError(f"method={requested!r} and TokenPOConfig.method={name!r} name two methods: give one")
-        return build_method(requested or name, options)
-    if not isinstance(requested, Objective):
-        raise TokenPOError(f"method= is a {type(requested).__name__}, expected the name of a method or an Objective")
-    if options or name not in ("grpo", requested.name):
-        raise TokenPOError(
-            f"method= is the objective {requested.name}, so TokenPOConfig.method and method_options say nothing: "
-            "leave them out"
-        )
-    return requested
+    if isinstance(requested, Objective):
+        if options or name not in ("grpo", requested.name):
+            raise TokenPOError(
+                f"method= is the objective {requested.name}, so TokenPOConfig.method and method_options say nothing: "
+                "leave them out"
+            )
+        return requested
+    if requested is not None and name not in (requested, "grpo"):
+        raise TokenPOError(f"method={requested!r} and TokenPOConfig.method={name!r} name two methods: give one")
+    return build_method(requested or name, options)
 
 
 def _penalty(args: Any, objective: Objective) -> Penalty | None:
@@ -162,17 +160,8 @@ def _inputs(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterat
 
 def _idle(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
     """Settings that would change nothing, or not as set."""
-    corrects = args.use_vllm and args.vllm_importance_sampling_correction
-    own = corrects and next((part for part in objective.corrects_rollout if part != _correction(args)), None)
-    for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
-        value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
-        if own and value != default:
-            yield (
-                f"TokenPOConfig.{name} = {value!r} would change nothing, as {own} of {objective.name} weighs against "
-                f"the policy that sampled: leave it at {default!r}"
-            )
     mode, inside = args.vllm_importance_sampling_mode, getattr(objective.surrogate, "inside", None)
-    if corrects and inside is not None and CORRECTIONS[mode][0]:
+    if corrects(args, objective) and inside is not None and CORRECTIONS[mode][0]:
         yield (
             f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r}: {objective.name} weighs tokens inside its own "
             "weight, as in TRL: set it to 'token_truncate' or 'token_mask'"

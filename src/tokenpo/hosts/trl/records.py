@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, refuse
 from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...core.types import TAUGHT, Rollouts
@@ -242,24 +242,20 @@ def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:
     """Raises TokenPOError for a run that would save a checkpoint, end or resume inside a rollout batch."""
-    if state.global_step % updates:
-        raise TokenPOError(
-            f"the checkpoint of step {state.global_step} lies within a rollout batch of {updates} updates, the rest of "
-            f"which is lost: resume from one at a multiple of {updates}"
-        )
     # TRL saves a checkpoint at the end too, and an unfinished rollout batch would be in no record.
     saves = str(getattr(args.save_strategy, "value", args.save_strategy))
-    for counts, name, steps, what in (
-        (saves in ("steps", "best"), "save_steps", state.save_steps, "take TRL's checkpoints"),
-        (saves == "best", "eval_steps", state.eval_steps, "take TRL's checkpoints"),
-        (True, "max_steps", state.max_steps, "end TRL's training"),
-    ):
-        if counts and steps and steps % updates:
-            nearest = max(1, round(steps / updates)) * updates
-            raise TokenPOError(
-                f"{name} = {steps} would {what} within a rollout batch of {updates} updates "
-                f"(steps_per_generation x num_iterations / gradient_accumulation_steps): set {name}={nearest}"
-            )
+    steps = {"max_steps": state.max_steps, "the step to resume from": state.global_step}
+    steps |= {"save_steps": state.save_steps} if saves in ("steps", "best") else {}
+    steps |= {"eval_steps": state.eval_steps} if saves == "best" else {}
+    refuse(
+        (
+            f"{name} = {number} lies within a rollout batch of {updates} updates (steps_per_generation x "
+            f"num_iterations / gradient_accumulation_steps): make it a multiple of {updates}"
+            for name, number in steps.items()
+            if number and number % updates
+        ),
+        TokenPOError,
+    )
 
 
 def _described(trainer: Any, batches: int) -> dict[str, Any]:

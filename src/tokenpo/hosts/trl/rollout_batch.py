@@ -12,7 +12,7 @@ from accelerate.utils import gather_object  # pyright: ignore[reportMissingImpor
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...base.errors import TokenPOError, Unsupported, present
+from ...base.errors import present
 from ...core.ops import turns
 from ...core.ops.group import mixed_groups, refill
 from ...core.seeds import keyed_generator
@@ -109,29 +109,12 @@ def local_rows(trainer: Any, forward: Forward, output: Mapping[str, Any], unscor
     return fields
 
 
-def over_ranks(
-    trainer: Any, local: Mapping[str, Tensor], rewards: Tensor, prompts: Sequence[Any], size: int
-) -> dict[str, Tensor]:
+def over_ranks(trainer: Any, local: Mapping[str, Tensor], rewards: Tensor) -> dict[str, Tensor]:
     """The rows of all ranks, by name, with `reward` [N].
 
-    Args:
-        rewards: [N, F] of all ranks; NaN where a function does not apply.
-        size: rows per group: consecutive rows, in rank order, that answer one prompt; ranks may share a group.
-
-    Raises:
-        TokenPOError: rows of one group answer different prompts.
+    `rewards` [N, F] are of all ranks; NaN where a function does not apply.
     """
-    digests = [hashlib.blake2b(repr(plain(prompt)).encode(), digest_size=8).digest() for prompt in prompts]
-    whole = torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests], device=rewards.device)
-    rows = _gathered(trainer.accelerator, {**local, "prompt": whole})
-    prompt = rows.pop("prompt")
-    if len(prompt) % size or (prompt.view(-1, size) != prompt[::size, None]).any():
-        environment = getattr(trainer, "environment_factories", None)
-        reset = "" if environment is None else ", and let the environment's reset() give a group's rows one observation"
-        raise TokenPOError(
-            f"the {len(prompt)} rows of a rollout batch are not groups of {size} that answer one prompt each: leave "
-            f"the order of TRL's sampler, and split_batches and dispatch_batches, as they are{reset}"
-        )
+    rows = _gathered(trainer.accelerator, local)
     weights = trainer.reward_weights.to(rewards.device)
     return rows | {"rewards": rewards, "reward": (rewards * weights).nansum(1)}
 
@@ -246,16 +229,6 @@ def together(rows: Sequence[Mapping[str, Any]], device: torch.device) -> dict[st
     return {k: torch.cat(x).to(device) if isinstance(x[0], Tensor) else x for k, x in joined.items()}
 
 
-def require_one_layout(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises Unsupported if the `pictures` of several draws cannot be put together."""
-    layouts = {tuple((k, x.shape[1:] if isinstance(x, Tensor) else None) for k, x in row.items()) for row in rows}
-    if len(layouts) > 1:
-        raise Unsupported(
-            "dynamic_sampling joins rows of several draws, and their pictures differ in layout: give every prompt as "
-            "many pictures of one size, or leave it False for this model"
-        )
-
-
 def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Rows of several draws, padded to the widest: prompts on the left, the rest on the right."""
     whole = {}
@@ -272,7 +245,6 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: int) -> RolloutBatch:
     """The first `wanted` groups whose rewards differ; other groups, with an empty mask, fill the remaining places."""
     seen = [row for draw in draws for row in gather_object(list(draw.pictures))]
-    require_one_layout(seen)
     drawn = stacked([draw.rows for draw in draws])
     kept = mixed(drawn, size)[:wanted]
     others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]

@@ -1,51 +1,33 @@
 """The fields of TRL's `GRPOConfig` that are refused, and the method for each form of TRL's loss. Imports no TRL."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...core.head.kept import Cut
 
-_LOSS = "is a setting of TRL's own loss, which the method replaces"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A field of `GRPOConfig` that is refused at any value but TRL's default; `why` is the predicate of a sentence."""
-
-    name: str
-    remedy: str
-    why: str = _LOSS
-
-
-REFUSED = (
-    Refused("loss_type", "set method to the one that docs/trl.md lists for it"),
-    Refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
-    Refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
-    Refused("delta", "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}"),
-    Refused("importance_sampling_level", "choose the method 'gspo'"),
-    Refused("scale_rewards", "choose a method that scales rewards so: 'dr_grpo' for 'none', 'lite_ppo' for 'batch'"),
-    Refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
-    Refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
-    Refused("entropy_coef", "add tokenpo.parts.EntropyBonus to a method's penalties and give the objective as method="),
-    Refused("use_adaptive_entropy", "choose the method 'skywork_entropy'"),
-    Refused("entropy_target", "give method_options={'target': ...} to the method 'skywork_entropy'"),
-    Refused("entropy_coef_delta", "give method_options={'delta': ...} to the method 'skywork_entropy'"),
-    Refused("entropy_coef_max", "give method_options={'largest': ...} to the method 'skywork_entropy'"),
-    Refused("entropy_coef_min", "choose the method 'skywork_entropy', whose coefficient goes down to 0"),
-    Refused("sapo_temperature_neg", "give method_options={'tau_neg': ...} to the method 'sapo'"),
-    Refused("sapo_temperature_pos", "give method_options={'tau_pos': ...} to the method 'sapo'"),
-    Refused("vespo_k_pos", "give method_options={'k_pos': ...} to the method 'vespo'"),
-    Refused("vespo_lambda_pos", "give method_options={'lambda_pos': ...} to the method 'vespo'"),
-    Refused("vespo_k_neg", "give method_options={'k_neg': ...} to the method 'vespo'"),
-    Refused("vespo_lambda_neg", "give method_options={'lambda_neg': ...} to the method 'vespo'"),
-    Refused(
-        "restore_callback_states_from_checkpoint",
-        "resume without it: the method's own numbers are restored all the same",
-        "would replace the callback that holds the run's records",
-    ),
-)
-
+# Fields of `GRPOConfig` that are settings of TRL's own loss -> what to set instead.
+REFUSED = {
+    "loss_type": "set method to the one that docs/trl.md lists for it",
+    "epsilon": "give the method its own bounds, for example method_options={'low': 0.1}",
+    "epsilon_high": "give the method its own bounds, for example method_options={'high': 0.28}",
+    "delta": "give the method a dual clip above 1 + high, for example method_options={'dual': 10.0}",
+    "importance_sampling_level": "choose the method 'gspo'",
+    "scale_rewards": "choose a method that scales rewards so: 'dr_grpo' for 'none', 'lite_ppo' for 'batch'",
+    "multi_objective_aggregation": "choose the method 'gdpo' for 'normalize_then_sum'",
+    "top_entropy_quantile": "choose the method 'forking_tokens'",
+    "entropy_coef": "add tokenpo.parts.EntropyBonus to a method's penalties and give the objective as method=",
+    "use_adaptive_entropy": "choose the method 'skywork_entropy'",
+    "entropy_target": "give method_options={'target': ...} to the method 'skywork_entropy'",
+    "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
+    "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
+    "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
+    "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
+    "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
+    "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
+    "vespo_lambda_pos": "give method_options={'lambda_pos': ...} to the method 'vespo'",
+    "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
+    "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
+}
 
 _BOUNDS = {"epsilon": "low", "epsilon_high": "high"}
 _KIND = ("loss_type", "importance_sampling_level", "scale_rewards")
@@ -97,45 +79,25 @@ OVERRIDING = {
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
 }
-# Settings that can make all responses of a group equal -> the allowed value.
-SAMPLING = {"do_sample": True, "num_beams": 1}
-# Settings of transformers or vLLM that change a model's probabilities -> values at which they do not; empty and None
-# never do. The first group cuts the distribution that is sampled from, the second changes the logits before it.
-_CUTS: dict[str, tuple[Any, ...]] = {
-    "top_p": (1.0,), "top_k": (0, -1), "min_p": (0.0,), "typical_p": (1.0,), "top_h": (1.0,), "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
+# Settings that cut the distribution that is sampled from, or change its logits -> values at which they do not.
+_USUAL: dict[str, tuple[Any, ...]] = {
+    "top_p": (1.0,), "top_k": (0, -1), "min_p": (0.0, None), "repetition_penalty": (1.0,),
 }  # fmt: skip
-_LOGITS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "guidance_scale"), (1.0,)),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "penalty_alpha", "diversity_penalty"), (0.0,)),
-    **dict.fromkeys(("min_tokens", "min_length", "min_new_tokens"), (0,)),
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), (0,)),
-    **dict.fromkeys(
-        "bad_words bad_words_ids logit_bias sequence_bias suppress_tokens begin_suppress_tokens allowed_token_ids "
-        "structured_outputs vllm_structured_outputs_regex forced_bos_token_id forced_eos_token_id force_words_ids "
-        "constraints exponential_decay_length_penalty watermarking_config dola_layers".split(),
-        (),
-    ),
-}
-CHANGING = _CUTS | _LOGITS
-# Keys that change no probability in vLLM.
+# Keywords of generation that change no probability in vLLM.
 _HARMLESS = {"stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs"}
-
-
-def _neutral(name: str, value: Any) -> bool:
-    empty = isinstance(value, str | list | tuple | dict) and not value
-    return value is None or empty or value in CHANGING.get(name, ())
 
 
 def contradicted(args: Any, *, cuts: bool = True) -> Iterator[tuple[str, str]]:
     """Yields each setting under which other probabilities than the model's are sampled from, and its remedy."""
-    for name in CHANGING if cuts else _LOGITS:
-        if not _neutral(name, value := getattr(args, name, None)):
-            usual = next(iter(CHANGING[name]), None)
-            yield f"{name} = {value!r}", f"leave it at {usual}"
+    for name, usual in _USUAL.items():
+        value = getattr(args, name)
+        if value not in usual and (cuts or name == "repetition_penalty"):
+            yield f"{name} = {value!r}", f"leave it at {usual[0]}"
     for name, value in (args.generation_kwargs or {}).items():
-        if not _neutral(name, value) and name not in _HARMLESS | {*OVERRIDING} and (cuts or name not in _CUTS):
+        if value and name not in _HARMLESS | {*OVERRIDING}:
             yield f"generation_kwargs[{name!r}] = {value!r}", "leave it out"
+    if args.vllm_structured_outputs_regex:
+        yield f"vllm_structured_outputs_regex = {args.vllm_structured_outputs_regex!r}", "leave it out"
 
 
 def cut_of(args: Any) -> Cut:
@@ -143,30 +105,20 @@ def cut_of(args: Any) -> Cut:
     return Cut(args.top_p, max(args.top_k, 0), args.min_p or 0.0)
 
 
-def unasked(theirs: Any, asked: Any) -> Iterator[str]:
-    """Yields a sentence for each setting of a model's generation config that changes what TRL samples, unasked.
-
-    `asked` is the config that TRL makes of its settings; what is None there, transformers takes from the model.
-    """
-    for name, usual in (CHANGING | {name: (value,) for name, value in SAMPLING.items()}).items():
-        value = getattr(theirs, name, None)
-        if getattr(asked, name, None) is None and value not in usual and not _neutral(name, value):
-            ask = "" if name in SAMPLING else f", or ask for it with generation_kwargs={{{name!r}: {value!r}}}"
+def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
+    """Yields a sentence for each refused field that is set, unless it is in `taken`, the fields that became options."""
+    for name, remedy in REFUSED.items():
+        value, default = getattr(args, name), defaults[name]
+        if value != default and name not in taken:
             yield (
-                f"the model's generation_config.json has {name} = {value!r}, so that TRL would not sample the policy "
-                f"that is trained: remove it there{ask}"
+                f"TokenPOConfig.{name} = {value!r} is a setting of TRL's own loss, which the method replaces: leave it "
+                f"at {default!r} and {remedy}"
             )
 
 
-def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
-    """Yields a sentence for each refused field that is set, unless it is in `taken`, the fields that became options."""
-    for one in REFUSED:
-        value, default = getattr(args, one.name), defaults[one.name]
-        if value != default and one.name not in taken:
-            yield f"TokenPOConfig.{one.name} = {value!r} {one.why}: leave it at {default!r} and {one.remedy}"
-
-
-def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
+def faults(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a sentence for each setting that contradicts the method or another one; `defaults` are TRL's fields'."""
+    yield from touched(args, defaults, named(args)[2])
     keywords: Any = args.generation_kwargs or {}
     for key, name in OVERRIDING.items():
         setting = getattr(args, name)
@@ -175,37 +127,3 @@ def _keywords(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
                 f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} is not the {name} = {setting!r} that "
                 f"the trainer goes by: leave it out, and set TokenPOConfig.{name}"
             )
-    for key, usual in SAMPLING.items():
-        if keywords.get(key, usual) != usual:
-            yield (
-                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
-                f"a group has nothing to compare: leave it at {usual!r}"
-            )
-    if (seed := keywords.get("seed")) is not None and args.use_vllm:
-        yield (
-            f"TokenPOConfig.generation_kwargs['seed'] = {seed!r} gives every request of vLLM the same random numbers, "
-            "so that the responses to a prompt are copies: leave it out"
-        )
-
-
-def _ranges(args: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
-    if (mode := args.vllm_importance_sampling_mode) not in CORRECTIONS:
-        yield f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
-    if args.ratio_tolerance is not None and not args.ratio_tolerance > 0:
-        yield f"TokenPOConfig.ratio_tolerance = {args.ratio_tolerance} must be above 0"
-    for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
-        if getattr(args, name) < 0:
-            yield f"TokenPOConfig.{name} = {getattr(args, name)} must not be negative"
-    if args.dynamic_sampling and args.log_completions:
-        yield (
-            "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
-            "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
-        )
-
-
-# (settings, defaults of TRL's fields) -> faults.
-CHECKS: tuple[Callable[[Any, Mapping[str, Any]], Iterator[str]], ...] = (
-    lambda args, defaults: touched(args, defaults, named(args)[2]),
-    _keywords,
-    _ranges,
-)

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from trl.models import prepare_deepspeed, prepare_fsdp  # pyright: ignore
 from trl.trainer.utils import add_fused_lm_head, create_model_from_path  # pyright: ignore
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import Unsupported
 from ...core.head.projection import probe_head
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.objective import Objective
@@ -39,14 +39,8 @@ class Teacher:
         if isinstance(given, str):
             defaults = {"trust_remote_code": args.trust_remote_code, "dtype": policy.dtype, "device_map": None}
             given = create_model_from_path(given, **(defaults | (args.model_init_kwargs or {})))
-        name, (theirs, ours) = given.config._name_or_path, (x.get_output_embeddings().weight for x in (given, policy))
-        if name:  # a model made in memory has no tokenizer
+        if name := given.config._name_or_path:  # a model made in memory has no tokenizer
             require_same_tokens("teacher_model", name, AutoTokenizer.from_pretrained(name), trainer._tokenizer)
-        if len(theirs) != len(ours) and (objective.teacher_beta is not None or not name):
-            raise TokenPOError(
-                f"teacher_model has logits of {len(theirs)} tokens and the policy of {len(ours)}: take a teacher with "
-                "the same vocabulary"
-            )
         if objective.teacher_beta is not None:
             _require_heads(trainer, objective, given)
         place(given)

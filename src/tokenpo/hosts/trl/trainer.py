@@ -1,8 +1,7 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with another objective.
 
-Four methods are overridden: `_tokenize_prompts` (the last call before sampling), `_calculate_rewards` (TRL does not
-return the raw rewards), `_generate_and_score_completions` (credit: the last call with whole groups in order) and
-`_compute_loss`.
+Three methods are overridden: `_calculate_rewards` (TRL does not return the raw rewards),
+`_generate_and_score_completions` (credit: the last call with whole groups in order) and `_compute_loss`.
 """
 
 import copy
@@ -26,7 +25,7 @@ from ...core.types import Rollouts
 from ...core.update import Update
 from ...methods import METHODS, paper
 from ...records import Tracer
-from .checks import CHECKS, apart, checked, require_room, unmoved
+from .checks import CHECKS, apart, unmoved
 from .config import DEFAULTS, GRPOConfig, TokenPOConfig
 from .forward import ROW, Forward, by_policy, in_head, measured, place, replaced, require_finite
 from .objective import chosen, with_reference
@@ -83,7 +82,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         self.cycle = Cycle.of(args, self.policy_objective)
         with with_vllm(self, self.policy_objective, args):
-            super().__init__(model, checked(reward_funcs), args, *rest, **named)
+            super().__init__(model, reward_funcs, args, *rest, **named)
         refuse(fault for check in CHECKS for fault in check(self))
         for policy in (self.model, self.ref_model):
             if policy is not None:
@@ -117,11 +116,6 @@ class TokenPOTrainer(trl.GRPOTrainer):
         length = self.max_completion_length
         kl = self.args.kl_hold()
         return Learner(self.policy_objective, length=length, seed=self.args.seed, ratio=ratio, kl=kl)
-
-    def _tokenize_prompts(self, prompts: Any) -> Any:
-        token_ids, *more = super()._tokenize_prompts(prompts)
-        require_room(self, max(map(len, token_ids)))
-        return token_ids, *more
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(
@@ -170,7 +164,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
         seen: list[dict[str, Any]] = []
         if self.args.dynamic_sampling and self.model.training:
             seen, local = pictures(output), local | carried(output)
-        rows = over_ranks(self, local, rewards, prompts, size)
+        rows = over_ranks(self, local, rewards)
         return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank, seen)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
