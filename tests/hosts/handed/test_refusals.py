@@ -73,15 +73,3 @@ USUAL = {"loss_reduction": "token_mean", "use_kl_loss": False, "advantage_batch_
 )
 def test_a_setting_of_skyrl_that_changes_the_loss(name: str, value: object) -> None:
     refused.check(name, skyrl.require_settings, method("dapo"), SimpleNamespace(**{**USUAL, name: value}))
-
-
-@pytest.mark.parametrize(
-    ("name", "defaults"), [(name, table) for table in (skyrl.LOSS, skyrl.ESTIMATOR) for name in table]
-)
-def test_a_setting_of_skyrl_that_nothing_reads(name: str, defaults: dict[str, object]) -> None:
-    """A dot in the name is a section."""
-    section, _, key = name.rpartition(".")
-    config = SimpleNamespace(**{key: "another"})
-    config = SimpleNamespace(**{section: config}) if section else config
-    config = SimpleNamespace(**USUAL, **vars(config))
-    refused.check(f"{name} dapo", skyrl.require_settings, method("dapo"), config, defaults)

@@ -1,17 +1,13 @@
 """What our trainer in verl, our names in verl's registries and the plug-in refuse."""
 
-import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
-from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
@@ -21,10 +17,7 @@ import tokenpo.hosts.verl.plugin  # where the package is on the path but not ins
 from hosts.verl.support.composed import composed
 from tokenpo.base import errors
 from tokenpo.core.learner import Learner
-from tokenpo.core.parts import RewardToGo, TokenMean
 from tokenpo.hosts.verl.configure import configure
-from tokenpo.hosts.verl.layout import rollouts_of
-from tokenpo.hosts.verl.plugin import OTHERS, refuse
 from tokenpo.hosts.verl.registries import ESTIMATOR, LOSS_MODE
 from tokenpo.hosts.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.hosts.verl.trainer import TokenPOTrainer, several_outputs
@@ -36,10 +29,6 @@ _OTHER = (
 )
 OTHER = dict(pair.split(":") for pair in _OTHER.split())
 # Rows for some objectives, or with several values: a method, and a value that is refused.
-_DISTILLED = (
-    "loss_mode:k1 use_task_rewards:False distillation_loss_coef:0.5 loss_max_clamp:10.0 log_prob_min_clamp:-10.0 "
-    "use_policy_gradient:True policy_loss_mode:gspo clip_ratio:0.3 clip_ratio_low:0.3 clip_ratio_high:0.3"
-)
 WHERE = {
     "algorithm.filter_groups.enable": ("ha_dw", "True"),
     f"{ACTOR}.strategy": ("grpo", "megatron"),
@@ -53,10 +42,6 @@ WHERE = {
     "critic.loss_agg_mode": ("ppo", "seq-mean-token-mean"),
     f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
     f"{ROLLOUT}.temperature": ("opd", "0.7"),
-    **{
-        f"distillation.distillation_loss.{name}": ("opd", value)
-        for name, value in (pair.split(":") for pair in _DISTILLED.split())
-    },
 }
 # An override with which the method of such a row reads its input.
 BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
@@ -153,31 +138,6 @@ def separated(*words: str) -> None:
 )
 def test_a_name_in_verls_asynchronous_trainers(names: str, words: list[str], trained: Callable[..., object]) -> None:
     refused.check(names, trained, *words)
-
-
-@pytest.mark.parametrize(
-    ("names", "module"),
-    [*zip(("algorithm.tokenpo trainer.use_v1=False", "algorithm.tokenpo one-step-off"), OTHERS, strict=True)],
-)
-def test_verls_other_programs(names: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["main_ppo", "+algorithm.tokenpo.method=grpo"])
-    refused.check(names, refuse, module)
-
-
-class _Own(TokenMean):
-    """A denominator of the user's."""
-
-
-def test_a_reward_on_a_tools_token() -> None:
-    """The second of three tokens is a tool's."""
-    objective = dataclasses.replace(tokenpo.method("grpo"), name="mine", credit=RewardToGo())
-
-    def row(*numbers: float) -> Any:
-        return torch.nested.as_nested_tensor([torch.tensor(numbers)], layout=torch.jagged)
-
-    data = {"response_mask": row(1, 0, 1), "rm_scores": row(0.0, 1.0, 0.0), "old_log_probs": row(-1.0, -1.0, -1.0)}
-    batch = TensorDict({**data, "uid": torch.tensor([0])}, [1])
-    refused.check("mine rm_scores", rollouts_of, batch, objective, 1.0)
 
 
 def test_a_column_that_names_a_loop_of_verls_where_the_temperature_adapts() -> None:

@@ -6,7 +6,7 @@ be one of its `loss_reduction`s, and the loss proportional to the advantages.
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,18 +23,6 @@ from ..advantage_only import bare, remedy, reward_credit, summed, unfit
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {TokenMean: "token_mean", SequenceMean: "sequence_mean", ConstantLength: "seq_mean_token_sum_norm"}
-# Settings of SkyRL's own losses and estimators that change nothing in ours, and their defaults.
-LOSS = {
-    "eps_clip_low": 0.2, "eps_clip_high": 0.2, "clip_ratio_c": 3.0, "use_tis": False,
-    **{f"off_policy_correction.{name}": None for name in (
-        "tis_ratio_type", "sequence_mask_metric", "outlier_token_is_threshold_low", "outlier_token_is_threshold_high",
-        "token_mask_is_threshold_low", "token_mask_is_threshold_high",
-    )},
-    "cispo.cispo_eps_clip_low": 1.0, "cispo.cispo_eps_clip_high": 4.0, "cispo.cispo_anchor": "old",
-    "sapo.tau_pos": 1.0, "sapo.tau_neg": 1.05,
-    "dppo.dppo_type": "binary_tv", "dppo.delta_low": 0.2, "dppo.delta_high": 0.2,
-}  # fmt: skip
-ESTIMATOR = {"grpo_norm_by_std": True, "gamma": 1.0, "lambd": 1.0}
 _PAD = re.compile(r"pad\d+")  # uids of the copies of the first row that fill a batch
 _ENTRY = "trainer.override_entrypoint="
 _NAMES = re.compile(r"trainer\.algorithm\.(?:policy_loss_type|advantage_estimator)=tokenpo/(.+)")
@@ -64,7 +52,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
     ) -> tuple[Tensor, Tensor]:
         """Phase one on the whole training batch, in the driver."""
-        require_settings(objective, config, ESTIMATOR)
+        require_settings(objective, config)
         kept = [row for row, uid in enumerate(index) if not _PAD.fullmatch(str(uid))]
         rewards, mask, group = token_level_rewards[kept], response_mask[kept], [index[row] for row in kept]
         if mask.is_floating_point() and bool(mask.all()):  # the last rows of step-wise trajectories alone
@@ -82,7 +70,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
         rollout_logprobs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
         """Phase two on any micro-batch, summed over its tokens."""
-        require_settings(objective, config, LOSS)
+        require_settings(objective, config)
         mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
         if not mask.any():  # padding or filtered rows: a zero with its graph, so that every rank runs backward
             return torch.where(mask.bool(), log_probs, 0.0).sum(), {"clip_ratio": 0.0}
@@ -127,30 +115,16 @@ def step_wise(objective: Objective, name: str, config: Any) -> Iterator[str]:
         )
 
 
-def require_settings(objective: Objective, config: Any, unread: Mapping[str, Any] = {}) -> None:
-    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective, or do nothing.
-
-    `unread` are settings that only SkyRL's own losses and estimators read, with their defaults.
-    """
+def require_settings(objective: Objective, config: Any) -> None:
+    """Raises Unsupported if a setting of trainer.algorithm would make SkyRL train another objective."""
     aggregate = objective.aggregate
     required = {"loss_reduction": REDUCTIONS[type(aggregate)], "use_kl_loss": False, "use_entropy_loss": False}
     required["advantage_batch_normalize"] = False
     if isinstance(aggregate, ConstantLength) and aggregate.length is not None:
         required["max_seq_len"] = aggregate.length
-    faults = [
+    refuse(
         f"trainer.algorithm.{name} = {given!r} would make SkyRL train something else than {objective.name}: set it to "
         f"{value!r}"
         for name, value in required.items()
         if (given := getattr(config, name, False)) != value
-    ]
-    for name, default in unread.items():
-        given: Any = config
-        for key in name.split("."):
-            given = getattr(given, key, default)
-        if given != default:
-            faults.append(
-                f"trainer.algorithm.{name} = {given!r} is read by SkyRL's own losses and estimators, and not by "
-                f"{objective.name}: set it to {default!r}, and register an objective that has it, by "
-                "tokenpo.method(NAME, ...) or tokenpo.corrected(...)"
-            )
-    refuse(faults)
+    )

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.workers.utils.padding import response_to_nested
 
-from ...base.errors import MissingInput, Unsupported
+from ...base.errors import MissingInput
 from ...core.objective import Objective
 from ...core.ops import turns
 from ...core.ops.group import numbered
@@ -137,18 +137,12 @@ def rollouts_of(
 
     Raises:
         MissingInput: verl did not fill a field.
-        Unsupported: the objective reads rewards by token, and a tool's token has one.
     """
     facts = token_facts(data, objective.needs, temperature)
     if "turn" in objective.needs:
         facts["turn"] = turns.numbered(facts["mask"])
     if "token_reward" in objective.needs:
         facts["token_reward"] = padded(data["rm_scores"]).float()
-        if (facts["token_reward"] * ~facts["mask"]).any():
-            raise Unsupported(
-                f"{objective.name} reads rewards by token, and verl's rm_scores has some on tokens outside "
-                "response_mask: let the reward manager put them on the last token of the turn before"
-            )
     live = facts["mask"].any(1)
     uid = itertools.compress(map(str, column(data["uid"])), live.tolist())
     fields: dict[str, Any] = {name: value[live] for name, value in facts.items()}

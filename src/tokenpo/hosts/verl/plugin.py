@@ -75,24 +75,7 @@ def _checked(config: Any, *, stale: bool) -> None:
         print(f"tokenpo is active in verl's own trainer: {used}")
 
 
-SEPARATION = "verl.experimental.separation.ray_trainer"
-OTHERS = {
-    "verl.trainer.main_ppo_v0": "trainer.use_v1=False starts verl's legacy trainer, which knows nothing of it: set "
-    "trainer.use_v1=True",
-    SEPARATION: "verl's one-step-off and fully asynchronous programs do not read it: set "
-    "actor_rollout_ref.actor.policy_loss.loss_mode=tokenpo/cispo algorithm.adv_estimator=tokenpo/cispo",
-}
-
-
-def refuse(module: str) -> None:
-    """Raises Unsupported if our settings are given to a program of verl that trains without us and imports `module`."""
-    if any("algorithm.tokenpo" in word for word in sys.argv):
-        raise Unsupported(f"algorithm.tokenpo is set, but {OTHERS[module]}")
-
-
 after_import("verl.trainer.ppo.v1", trainers)
 after_import("verl.trainer.ppo.core_algos", lambda: import_module(".registries", __package__).register())
 after_import("verl.experimental.agent_loop", functools.partial(import_module, ".temperature", __package__))  # our loop
-after_import(SEPARATION, separated)
-for other in OTHERS:
-    after_import(other, functools.partial(refuse, other))
+after_import("verl.experimental.separation.ray_trainer", separated)

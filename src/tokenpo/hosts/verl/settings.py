@@ -55,7 +55,6 @@ def _used(key: str, words: str, **more: Any) -> Setting:
 
 
 _LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
-_DISTILLED = "distillation.distillation_loss"
 _BOUNDS, _METHOD = "bounds are options of the method", "+algorithm.tokenpo.method names the loss"
 _AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "our methods don't discount"
 _FILTER, _RATE = "algorithm.filter_groups", f"{ACTOR}.optim"
@@ -115,12 +114,6 @@ SETTINGS: tuple[Setting, ...] = (
     _used("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
               only=(False,), applies=lambda o: "teacher_logprob" not in o.needs, why="it reads no teacher",
               set_where=_reads("teacher_logprob")),
-    *(_refused(f"{_DISTILLED}.{name}", usual, "the method is the loss", applies=_reads("teacher_logprob"))
-      for name, usual in {
-          "loss_mode": "k3", "use_task_rewards": True, "distillation_loss_coef": 1.0, "loss_max_clamp": None,
-          "log_prob_min_clamp": None, "use_policy_gradient": False, "policy_loss_mode": "vanilla", "clip_ratio": 0.2,
-          "clip_ratio_low": 0.2, "clip_ratio_high": 0.2,
-      }.items()),
     _used(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
               "teacher", only=(1,), applies=_reads("teacher_logprob"), why="verl's teachers score at temperature 1"),
     _used(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "

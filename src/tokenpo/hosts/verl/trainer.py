@@ -271,14 +271,10 @@ def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
 
 
 def resume(learner: Learner, file: Path) -> None:
-    """Restores the learner; TokenPOError if the file does not fit and the objective has memories."""
+    """Restores the learner; an objective without memories also resumes from another's checkpoint."""
     try:
         learner.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:  # TokenPOError among them
         if learner.objective.memories:
-            raise TokenPOError(
-                f"{file} cannot be taken up, and {learner.objective.name} needs what it remembered: resume from a "
-                "checkpoint of this method and its options that tokenpo wrote, or start anew with "
-                f"trainer.resume_mode=disable ({error})"
-            ) from error
+            raise
         print(f"tokenpo: nothing is remembered, and {file} is not taken up: {error}", flush=True)

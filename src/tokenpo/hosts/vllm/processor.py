@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported, present
+from ...base.errors import TokenPOError, Unsupported, present, refuse
 from ...core.request_temperature import PREFIX, Heat, factors, read
 
 if TYPE_CHECKING:
@@ -141,15 +141,13 @@ def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> 
     """Raises TokenPOError if a request's keys are wrong, or one of its settings contradicts them."""
     if read(given) is None:
         return
-    if not temperature > 0:
-        raise TokenPOError(
-            f"a request with {PREFIX}* keys has temperature {temperature:g}: set it above 0, or leave the keys out"
-        )
-    if min_p:
-        raise TokenPOError(
-            f"a request with {PREFIX}* keys has min_p = {min_p:g}: vLLM's two runners apply it on different sides of "
-            "the adaptive temperature, so set min_p=0 or leave the keys out"
-        )
+    begin = f"a request with {PREFIX}* keys has"
+    faults = {
+        f"{begin} temperature {temperature:g}: set it above 0, or leave the keys out": not temperature > 0,
+        f"{begin} min_p = {min_p:g}: vLLM's two runners apply it on different sides of the adaptive temperature, so "
+        "set min_p=0 or leave the keys out": bool(min_p),
+    }
+    refuse((fault for fault, made in faults.items() if made), TokenPOError)
 
 
 def _bases() -> tuple[type, ...]:
