@@ -67,7 +67,7 @@ def test_thinking_is_known_where_a_template_opens_it_and_its_tags_are_special_to
         def problems(self, split, start, count):
             return [Problem([{"role": "user", "content": "1+3="}], "4"), Problem("1+3=", "4")]
 
-    problems, prompts = pose(Vocabulary(lm.tokenizer, (1,)), Asked(), "train", 0, 2)
+    problems, prompts = pose(Vocabulary(lm.tokenizer, (1,)), Asked(), "train", 0, 2, len)
     assert prompts[0][-1] == think
     assert [problem.opened("4") for problem in problems] == ["<think>4", "4"]
 

@@ -161,7 +161,8 @@ def _inputs(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterat
 def _idle(args: Any, objective: Objective, bound: Mapping[str, Any]) -> Iterator[str]:
     """Settings that would change nothing, or not as set."""
     mode, inside = args.vllm_importance_sampling_mode, getattr(objective.surrogate, "inside", None)
-    if corrects(args, objective) and inside is not None and CORRECTIONS[mode][0]:
+    corrected = args.use_vllm and args.vllm_importance_sampling_correction
+    if corrected and inside is not None and CORRECTIONS[mode][0]:
         yield (
             f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r}: {objective.name} weighs tokens inside its own "
             "weight, as in TRL: set it to 'token_truncate' or 'token_mask'"

@@ -105,12 +105,7 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
     firsts = runs[: len(entries)]  # one of each method
-    objectives: dict[str, str] = {}
-    for run in firsts:
-        text = str(accepted_here(run.config))
-        if twin := next((label for label, other in objectives.items() if other == text), None):
-            raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
-        objectives[run.label] = text
+    objectives = {run.label: str(accepted_here(run.config)) for run in firsts}
     _check_directories(firsts)
     shared = firsts[0].config.model_dump(mode="json", exclude={"method", "seed", "output"})
     return Plan(
@@ -129,8 +124,6 @@ def parse_methods(text: str) -> list[Entry]:
     entries = parse_entries(text)
     if len(entries) < 2:
         raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
-    if "all" in [entry.label for entry in entries]:
-        raise TokenPOError("--methods: the label all is taken by --baseline all: choose another")
     return entries
 
 
@@ -214,12 +207,10 @@ def read_existing(given: Sequence[str]) -> tuple[Subject, Grouped]:
 def _grouped(given: Sequence[str]) -> tuple[Grouped, list[str]]:
     """The finished runs by label and seed, and a note on each unfinished one."""
     grouped: dict[str, dict[int, Run]] = {}
-    unfinished, labels = [], {}
+    unfinished = []
     for text in given:
         label, paths = _matched(text)
         for path in paths:
-            if (other := labels.setdefault(path.resolve(), label)) != label:
-                raise TokenPOError(f"--runs: {path} is both {other} and {label}: give patterns that share no run")
             run = read_run(path)
             settings = flat(run.config)
             steps, seed = settings.get("train.steps"), settings.get("seed", settings.get("verl.data.seed"))
@@ -239,8 +230,6 @@ def _matched(text: str) -> tuple[str, list[Path]]:
     label, _, pattern = (part.strip() for part in text.partition("="))
     if not label or not pattern:
         raise TokenPOError(f"--runs {text}: {FORM}")
-    if label == "all":
-        raise TokenPOError("--runs: the label all is taken by --baseline all: choose another")
     # Path.glob refuses absolute patterns.
     paths = [Path(path) for path in sorted(glob.glob(str(expanded(pattern))))]  # noqa: PTH207
     if not (directories := [path for path in paths if path.is_dir()]):
@@ -317,12 +306,10 @@ def state(run: PlannedRun) -> State:
     if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
     file = run.directory / "config.json"
-    if not file.is_file():
-        raise TokenPOError(f"{run.directory} is not a run (it has no {file.name}): move it, or choose another --out")
     try:
         old = parse_config(json.loads(read_text(file)), str(file))
     except (ValueError, TypeError, OSError) as error:
-        raise TokenPOError(f"{file} cannot be read ({error}): move {run.directory}, or choose another --out") from error
+        raise TokenPOError(f"{run.directory} is not a run ({error}): move it, or choose another --out") from error
     changed = [line for line in differences(old, run.config) if not line.startswith("output.")]
     changed += changed_inputs(run.directory, recipes.Plan(run.config))
     if changed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, nearest
+from ...base.errors import TokenPOError, UnknownName, choose, nearest
 from ...base.jsonl import finite
 from ...records.metrics import LOGGED, NOTE
 from ...records.run import Run, read_run
@@ -36,9 +36,7 @@ class Measure:
 
 
 def measures(names: Sequence[str], config: Config | None) -> list[Measure]:
-    if twice := next((name for name in names if list(names).count(name) > 1), None):
-        raise TokenPOError(f"--metrics names {twice} twice: leave one out")
-    chosen = [PREDEFINED[name] if name in PREDEFINED else _reduced(name) for name in names]
+    chosen = [PREDEFINED[name] if name in PREDEFINED else _reduced(name) for name in dict.fromkeys(names)]
     for measure in chosen:
         if config and measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
             raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
@@ -52,8 +50,6 @@ def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
         name, _, number = (part.strip() for part in piece.rpartition("="))
         if name not in names:
             raise UnknownName(f"--margin {piece}: {name!r} is not compared: {nearest(name, names)}")
-        if name in least:
-            raise TokenPOError(f"--margin names {name} twice: leave one out")
         try:
             least[name] = float(number)
         except ValueError:
@@ -69,11 +65,9 @@ def _reduced(name: str) -> Measure:
     if not colon:
         names = [*PREDEFINED, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, names)}")
-    if how not in _REDUCTIONS:
-        raise UnknownName(f"--metrics {name}: {how!r} does not reduce a metric: {nearest(how, _REDUCTIONS)}")
+    words, reduce = choose(f"--metrics {name}: the reduction", how, _REDUCTIONS)
     if metric not in LOGGED and not re.fullmatch(f"{NOTE}.+", metric):
         raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, LOGGED)}")
-    words, reduce = _REDUCTIONS[how]
 
     def of(run: Run) -> float | None:
         return _last(run, metric) if reduce is None else reduce(_trained(run, metric))

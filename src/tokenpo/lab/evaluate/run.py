@@ -131,26 +131,22 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
     A directory with another `config` is refused. `watch` is called with the number of finished problems.
     """
     options, sampling = plan.options, plan.options.sampling()
-    check(directory, config)
-    with _writing(directory), contextlib.ExitStack() as stack:
-        start, lines = _cut_to_batches(directory / SAMPLES, plan), None
-        watch(start)
-        for first in range(start, plan.count, options.at_once):
-            count = min(options.at_once, plan.count - first)
-            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
-            if lines is None:  # only now, so that an error in sampling leaves no files
-                busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"
-                stack.enter_context(locked(make_directory(directory) / ".lock", busy))
-                if _cut_to_batches(directory / SAMPLES, plan) != start:  # it wrote in between
-                    raise TokenPOError(busy)
-                prepare(directory, config)
-                lines = stack.enter_context(contextlib.closing(Lines(directory / SAMPLES)))
-            lengths = batch.mask.sum(1).tolist()
-            for row, score in enumerate(batch.scores):
-                prompt, finished = row // batch.group_size, bool(batch.finished[row])
-                problem, text = batch.problems[prompt], batch.completions[row]
-                lines.write(record_of(batch.start + prompt, problem, text, lengths[row], finished, score))
-            watch(first + count)
+    busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"
+    with _writing(directory):
+        prepare(directory, config)
+        with locked(directory / ".lock", busy):
+            start = _cut_to_batches(directory / SAMPLES, plan)
+            watch(start)
+            with contextlib.closing(Lines(directory / SAMPLES)) as lines:
+                for first in range(start, plan.count, options.at_once):
+                    count = min(options.at_once, plan.count - first)
+                    batch = draw(plan.lm, plan.task, "test", first, count, options.samples, sampling)
+                    lengths = batch.mask.sum(1).tolist()
+                    for row, score in enumerate(batch.scores):
+                        prompt, finished = row // batch.group_size, bool(batch.finished[row])
+                        problem, text = batch.problems[prompt], batch.completions[row]
+                        lines.write(record_of(batch.start + prompt, problem, text, lengths[row], finished, score))
+                    watch(first + count)
 
 
 def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:

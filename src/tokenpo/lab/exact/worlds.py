@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
-
 
 @dataclass(frozen=True)
 class State:
@@ -35,20 +33,11 @@ class World:
 
     Args:
         prompts: state -> share of the prompts that begin in it.
-
-    Raises:
-        TokenPOError: probabilities do not sum to 1, or a state can recur.
-        KeyError: a token leads to a state that does not exist.
     """
 
     name: str
     states: tuple[State, ...]
     prompts: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        shares = [*(state.p for state in self.states), tuple(self.prompts.values())]
-        if any(abs(sum(p) - 1) > 1e-12 or min(p) <= 0 for p in shares) or self.layers[-1]:
-            raise TokenPOError(f"world {self.name}: let every p and the prompts' shares sum to 1, and no state recur")
 
     @functools.cached_property
     def index(self) -> dict[str, int]:

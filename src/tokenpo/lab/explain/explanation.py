@@ -12,7 +12,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from ...base.errors import MissingInput, NotFinite, TokenPOError
+from ...base.errors import NotFinite, TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
 from ...core.culprit import SOUND, broken
@@ -71,8 +71,6 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
 
 def push_of(label: str, objective: Objective, recording: Recording) -> MethodPush:
     """Evaluates the objective on the whole recording as one optimiser step, without memory of earlier batches."""
-    if reason := missing(label, objective, recording):
-        raise MissingInput(reason)
     rollouts, policy = recording.rollouts.only(objective.needs), recording.policy.only(objective.needs)
     result = evaluate(objective, rollouts, policy)
     terms, mask = result.loss.terms, result.batch.mask

@@ -68,8 +68,7 @@ class Samples:
         token_ids: [N, T] int64, pad_id after the response.
         mask: [N, T] bool, true on sampled tokens, EOS included.
         logprob: [N, T] float32 nats, of the token at the base temperature; 0 after the response.
-        entropy: [N, T] float32 nats, over the full vocabulary at the base temperature; 0 after the response. None from
-            another sampler that returns only log-probabilities.
+        entropy: [N, T] float32 nats, over the full vocabulary at the base temperature; 0 after the response.
         temperature: [N, T] float32, at which the token was sampled; 1 after the response and for greedy sampling.
         rollout_logprob: [N, T] float32 nats, at the temperature that sampled the token; 0 after the response.
         prompt: [N] int64, index into the prompts.
@@ -81,7 +80,7 @@ class Samples:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor | None
+    entropy: Tensor
     temperature: Tensor
     rollout_logprob: Tensor
     prompt: Tensor

@@ -122,7 +122,7 @@ class Local:
         self.config, self.objective, self.task = plan.config, plan.objective, task
         self.lm, self.reference, self.teacher = lm, reference, teacher
         self.trainer = Trainer.of(plan.config, lm, plan.objective)
-        self.learner, self.vocabulary = self.trainer.learner, lm
+        self.learner = self.trainer.learner
 
     @classmethod
     def open(cls, plan: Plan) -> Local:

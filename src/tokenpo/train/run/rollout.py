@@ -74,16 +74,31 @@ def respond(
     lm: LanguageModel, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], group_size: int,
     sampling: Sampling, *, rule: TemperatureRule | None = None,
 ) -> Draw:  # fmt: skip
-    """Samples and verifies `group_size` responses to each of these prompts; `start`: the first problem's position."""
-    streams = range(start, start + len(problems))
-    tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
+    """Samples and verifies `group_size` responses to each of these prompts; `start`: the first problem's position.
+
+    Raises:
+        NotFinite: a reward is not finite.
+    """
+    streams, repeated = range(start, start + len(problems)), _repeated(problems, group_size)
+    tool = Called(lm, task, repeated) if isinstance(task, ToolTask) else None
     samples = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
-    return verify(lm, task, start, problems, prompts, samples, sampling.temperature or 1.0)
+    mask = samples.mask
+    length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
+
+    def name(row: int) -> str:
+        return f"response {row % group_size} to problem {start + row // group_size}"
+
+    completions, scores = grade(lm, task, repeated, token_ids, name)
+    return Draw(
+        **vars(samples), start=start, problems=problems, prompts=prompts, base=sampling.temperature or 1.0,
+        completions=completions, scores=scores,
+    )  # fmt: skip
 
 
 def pose(
     vocabulary: Vocabulary, task: Task, split: Split, start: int, count: int,
-    check: Callable[[list[int]], None] = lambda ids: None,
+    check: Callable[[list[int]], None],
 ) -> tuple[list[Problem], list[list[int]]]:  # fmt: skip
     """`count` problems from position `start` on, and their prompts as token ids.
 
@@ -111,25 +126,6 @@ def encode_prompts(
             where = problem.place or f"{split} problem {start + place}"
             raise TokenPOError(f"{named.format(where)}: {error}") from error
     return prompts
-
-
-def verify(
-    vocabulary: Vocabulary, task: Task, start: int, problems: list[Problem], prompts: list[list[int]], samples: Samples,
-    base: float,
-) -> Draw:  # fmt: skip
-    """Scores the responses to some problems; NotFinite for a reward that is not finite. `base` is as in `Draw`."""
-    mask, group_size = samples.mask, len(samples) // len(problems)
-    length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
-    token_ids = [row[:size] for row, size in zip(samples.token_ids.tolist(), length.tolist(), strict=True)]
-
-    def name(row: int) -> str:
-        return f"response {row % group_size} to problem {start + row // group_size}"
-
-    completions, scores = grade(vocabulary, task, _repeated(problems, group_size), token_ids, name)
-    return Draw(
-        **vars(samples), start=start, problems=problems, prompts=prompts, base=base, completions=completions,
-        scores=scores,
-    )  # fmt: skip
 
 
 class Called:
@@ -244,7 +240,7 @@ def _joined(groups: Sequence[tuple[Draw, int]]) -> Draw:
     samples = {field.name: rows(field.name) for field in fields(Samples) if getattr(first, field.name) is not None}
     prompt = torch.arange(len(groups), device=first.mask.device).repeat_interleave(size)
     return Draw(
-        **{"entropy": None, "kept_ids": None, **samples, "prompt": prompt},
+        **{"kept_ids": None, **samples, "prompt": prompt},
         start=first.start,
         problems=[piece.problems[group] for piece, group, _ in spans],
         prompts=[piece.prompts[group] for piece, group, _ in spans],

@@ -110,7 +110,7 @@ class Run:
 
     def write(self, experience: Experience, step: Step | None, tracer: Tracer) -> None:
         """Writes responses, traces and, if due, the whole batch with the policy's scores after the updates."""
-        number, words, kept = self.number, self.model.vocabulary, experience.kept
+        number, words, kept = self.number, self.model.lm, experience.kept
         if _due(number, self.config.output.rollouts_every) and kept is not None and step is not None:
             policy = self.model.judge(step.rollouts, kept)
             records = rollout_records(number, words, kept, step.rollouts, policy)
@@ -191,13 +191,13 @@ class Clock:
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Statistics of all drawn responses, discarded groups included; entropy in nats if known, length in tokens."""
+    """Statistics of all drawn responses, discarded groups included; entropy in nats, length in tokens."""
     drawn = experience.drawn
     scores = [score for piece in drawn for score in piece.scores]
     reward = torch.cat([piece.reward() for piece in drawn]).double()
     groups, mixed = sum(len(piece.problems) for piece in drawn), sum(len(mixed_groups(piece)) for piece in drawn)
     length = torch.cat([piece.mask.sum(1) for piece in drawn]).float()
-    known = [piece.entropy[piece.mask] for piece in drawn if piece.entropy is not None]
+    entropy = torch.cat([piece.entropy[piece.mask] for piece in drawn]).float()
     kept = [(x >= 0).sum(2)[piece.mask] for piece in drawn if (x := piece.kept_ids) is not None]
     heat = torch.cat([piece.temperature[piece.mask] for piece in drawn]).float()
     finished = torch.cat([piece.finished for piece in drawn]).float()
@@ -206,7 +206,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward": sum(score.reward for score in scores) / len(scores),
         "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
         "accuracy": sum(score.correct for score in scores) / len(scores),
-        **(entropy_metrics(torch.cat(known).float()) if known else {}),
+        **entropy_metrics(entropy),
         "length": float(length.mean()),
         "length_min": float(length.min()),
         "length_max": float(length.max()),
