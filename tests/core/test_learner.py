@@ -106,18 +106,11 @@ def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
 
 
 def test_no_other_objective_takes_its_state() -> None:
-    """Neither one of as few memories, nor the same one of another number."""
-    state, dapo = (Learner(tokenpo.method(name), length=1).state_dict() for name in ("ha_dw", "dapo"))
-    for name, given, was in (
-        ("grpo", state, "ha_dw"),
-        ("grpo", dapo, "dapo"),
-        ("ha_dw", {**state, "memory": []}, "ha_dw"),
-    ):
-        with pytest.raises(TokenPOError, match=rf"another objective than {name} as it is now.*\n*objective {was}"):
-            Learner(tokenpo.method(name), length=1).load_state_dict(given)
-    for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
-        with pytest.raises(TokenPOError, match="this is not a Learner"):
-            Learner(tokenpo.method("ha_dw"), length=1).load_state_dict(damaged)
+    """Nor one of as few memories."""
+    for was in ("ha_dw", "dapo"):
+        state = Learner(tokenpo.method(was), length=1).state_dict()
+        with pytest.raises(TokenPOError, match=rf"another objective than grpo as it is now.*\n*objective {was}"):
+            Learner(tokenpo.method("grpo"), length=1).load_state_dict(state)
 
 
 def test_memories_see_all_that_was_drawn() -> None:

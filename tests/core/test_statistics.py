@@ -84,8 +84,8 @@ def test_a_stop_alone_leaves_the_rate() -> None:
     ("options", "text"),
     [
         ({}, "holds nothing"),
-        ({"target": 0.0}, "target = 0.0 is not above 0: give one that is, such as 0.004$"),
-        ({"target": 0.01, "stop": 0.01}, "would end a batch that is on target"),
+        ({"target": 0.0}, "target is 0.0 and stop None: .* above 0"),
+        ({"target": 0.01, "stop": 0.01}, "a stop above the target"),
     ],
 )
 def test_what_it_refuses(options: dict[str, float], text: str) -> None:

@@ -55,8 +55,8 @@ class NotFinite(TokenPOError):
         self.row = row
 
 
-def refuse(faults: Iterable[str | None], kind: type[TokenPOError] = Unsupported) -> None:
-    """Raises one error of this kind with all the faults, leaving out None and repeats."""
+def refuse(faults: Iterable[str | bool | None], kind: type[TokenPOError] = Unsupported) -> None:
+    """Raises one error of this kind with all the faults, leaving out None, False and repeats."""
     if found := list(dict.fromkeys(fault for fault in faults if fault)):
         raise kind(*found)
 

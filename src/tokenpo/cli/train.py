@@ -44,7 +44,6 @@ def train(options: argparse.Namespace) -> int:
     if options.accept_changes and options.resume is None:
         raise TokenPOError("--accept-changes goes with --resume RUN: add that, or leave it out")
     need_engine()
-    sys.stdout.needed = False  # the run directory has everything  # pyright: ignore[reportAttributeAccessIssue]
     # The recipe is checked here, before transformers is loaded.
     config = _config(options)
     if options.push:

@@ -182,20 +182,15 @@ class Learner:
         return {"objective": str(self.objective), "memory": memory, "updates": self.updates, **held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state_dict`; TokenPOError for a state of another objective, or of something else."""
-        try:
-            objective, memory, updates = state["objective"], state["memory"], int(state["updates"])
-            rate = float(state.get("rate", self.rate))
-            numbers = [{str(name): float(x) for name, x in held.items()} for held in memory]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TokenPOError(f"this is not a Learner.state_dict() ({error!r})") from error
-        if objective != str(self.objective) or len(numbers) != len(self.objective.memories):
+        """Continues from a `state_dict`; TokenPOError for the state of another objective."""
+        if state["objective"] != str(self.objective):
             raise TokenPOError(
                 f"this was trained with another objective than {self.objective.name} as it is now: resume it with the "
-                f"same method and options, or begin anew from its weights. It was:\n{objective}"
+                f"same method and options, or begin anew from its weights. It was:\n{state['objective']}"
             )
-        self.memory, self.updates = dict(zip(self.objective.memories, numbers, strict=True)), updates
-        self.rate, self.step = (1.0 if self.kl is None else rate), None
+        self.memory = dict(zip(self.objective.memories, state["memory"], strict=True))
+        self.updates, self.step = state["updates"], None
+        self.rate = 1.0 if self.kl is None else state.get("rate", self.rate)
 
     def _next_rate(self) -> float:
         if self.kl is None or self.step is None:

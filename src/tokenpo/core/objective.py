@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError, choose
+from ..base.errors import TokenPOError, choose, refuse
 from .facts import Boundary, facts_of
 from .ops import masked
 from .parts import AdaptiveTemperature, BatchSignal, Critic, Memory, MemorySignal, Part, Signal, Supplied
@@ -77,14 +77,17 @@ class Objective:
                 expected = f"a tuple of {kind.__name__} values" if many else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {expected}")
             check_parts(choice, f"objective {self.name}")
-        if len({part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}) > 1:
-            raise TokenPOError(f"objective {self.name}: two divergences from a teacher of different beta: keep one")
+        betas = {part.beta for part in walk(self) if isinstance(part, TeacherDivergence)}
         leaving = any(isinstance(part, Rejection) and part.leaves and part.of_tokens for part in walk(self))
-        if leaving and any(isinstance(part, RolloutCorrection) and part.sequence for part in walk(self)):
-            raise TokenPOError(
-                f"objective {self.name}: a weight of whole responses would lose the tokens that leave: reject whole "
-                "responses, weigh tokens, or keep rejected tokens in the denominators (leaves=False)"
-            )
+        of_response = any(isinstance(part, RolloutCorrection) and part.sequence for part in walk(self))
+        faults = [
+            len(betas) > 1 and f"objective {self.name}: two divergences from a teacher of different beta: keep one",
+            leaving
+            and of_response
+            and f"objective {self.name}: a weight of whole responses would lose the tokens that leave: reject whole "
+            "responses, weigh tokens, or keep rejected tokens in the denominators (leaves=False)",
+        ]
+        refuse(faults, TokenPOError)
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:

@@ -63,15 +63,11 @@ class KLHold:
     stop: float | None = None
 
     def __post_init__(self) -> None:
-        if self.target is None and self.stop is None:
-            raise TokenPOError("KLHold holds nothing: give target=, such as 0.004 nats per token, or stop=")
-        for name, x in (("target", self.target), ("stop", self.stop)):
-            if x is not None and not x > 0:
-                raise TokenPOError(f"KLHold: {name} = {x} is not above 0: give one that is, such as 0.004")
-        if self.target is not None and self.limit <= self.target:
+        given = [x for x in (self.target, self.stop) if x is not None]
+        if not given or not min(given) > 0 or (self.target is not None and self.limit <= self.target):
             raise TokenPOError(
-                f"KLHold: stop = {self.stop} would end a batch that is on target = {self.target}: raise it, to "
-                "twice the target for instance"
+                f"KLHold: target is {self.target} and stop {self.stop}: give one of them or both, above 0, such as "
+                "0.004 nats per token, and a stop above the target, such as twice as much"
             )
 
     @staticmethod

@@ -7,7 +7,7 @@ complete names and options; every list of methods has the order of the imports.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base.errors import TokenPOError, UnknownName, nearest
+from ..base.errors import UnknownName, nearest
 from ..core.objective import Objective
 from .extensions import Teaching as Teaching
 from .extensions import extended as extended
@@ -83,15 +83,12 @@ def builder(name: str) -> Callable[..., Objective]:
         UnknownName: no such method, module or function; the message names the nearest.
         TokenPOError: the module cannot be imported.
     """
-    known, colon, _ = name.partition(":")
-    if known in METHODS and colon:
-        raise UnknownName(f"no method is called {name!r}: give the options of {known} apart, as --set method.KEY=VALUE")
-    if colon:
+    if ":" in name:
         return own(name)
-    if name.endswith(".py"):
-        raise UnknownName(f"{name} is a file, not a method: name a function in it, {name}:FUNCTION")
     if name not in METHODS:
-        raise UnknownName(f"no method is called {name!r}: {nearest(name, METHODS)}")
+        raise UnknownName(
+            f"no method is called {name!r}: {nearest(name, METHODS)}; a file of yours is FILE.py:FUNCTION"
+        )
     return METHODS[name]
 
 
@@ -127,9 +124,6 @@ def paper(name: str) -> Paper:
 
     Raises:
         UnknownName: no such method.
-        TokenPOError: its builder has no `@Paper(...)`.
+        AttributeError: its builder has no `@Paper(...)`.
     """
-    source = getattr(builder(name), "paper", None)
-    if source is None:
-        raise TokenPOError(f"method {name} names no paper: put @Paper(...) above its builder")
-    return source
+    return builder(name).paper  # type: ignore[attr-defined]

@@ -3,12 +3,11 @@
 Recipes and verl's settings share these keys.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from ..base.errors import TokenPOError
+from ..base.errors import TokenPOError, refuse
 from ..core import parts
 from ..core.ranges import NotNegative, Positive, Share, at_least
 from .extensions import Preset
@@ -37,14 +36,12 @@ def read(owner: str, build: Callable[..., T], given: Mapping[str, Any]) -> T:
         for key, value in given.items()
     }
     check_options(owner, options, build, kind="")
-    if missing := [key for key, one in known.items() if one.default is inspect.Parameter.empty and key not in options]:
-        raise TokenPOError(f"{owner} lacks {missing[0]}: give it")
     try:
         return build(**options)
     except TypeError as error:
         if isinstance(error, TokenPOError):
             raise
-        raise TokenPOError(f"{owner}: an option has a value of the wrong kind: {error}") from error
+        raise TokenPOError(f"{owner}: an option is missing, or of the wrong kind: {error}") from error
 
 
 def reference_kl(
@@ -91,16 +88,17 @@ def correction(
     """
     given = {"level": level, "mode": mode, "cap": cap, "floor": floor, "normalise": normalise, "reject": tuple(reject)}
     odd = [name for name, value in given.items() if value != USUAL[name]]
-    if preset is not None and odd:
-        raise TokenPOError(
-            f"correction: with a preset only leaves can be set: drop {', '.join(sorted(odd))}, or preset"
-        )
+    faults = [
+        preset is not None
+        and bool(odd)
+        and f"correction: with a preset only leaves can be set: drop {', '.join(sorted(odd))}, or preset",
+        not (preset or level or reject)
+        and "correction: without a weight and without reject it corrects nothing: drop the section",
+        leaves and not (preset or reject) and "correction: leaves is about what is rejected: add reject",
+    ]
+    refuse(faults, TokenPOError)
     if preset is not None:
         return named(preset, leaves=leaves)
-    if level is None and not reject:
-        raise TokenPOError("correction: without a weight and without reject it corrects nothing: drop the section")
-    if leaves and not reject:
-        raise TokenPOError("correction: leaves is about what is rejected: add reject")
     weights: tuple[parts.Weight, ...] = ()
     if level is not None:
         weight = parts.RolloutCorrection(

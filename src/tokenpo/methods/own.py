@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,21 +18,14 @@ def own(name: str) -> Callable[..., Objective]:
 
     Raises:
         UnknownName: no such module or function.
-        TokenPOError: the module cannot be imported, or the function has an option that a recipe could not give.
+        TokenPOError: the module cannot be imported.
     """
     loaded = Loaded(name)
     require_loaded(f"method {name}", loaded.about)
     build: Callable[..., Any] = present(loaded.function, name)
-    signature = inspect.signature(build)
-    if "name" in signature.parameters:
-        raise TokenPOError(f"method {name} has an option called name, which recipes need for the method: rename it")
 
     @functools.wraps(build)
     def checked(**options: Any) -> Objective:
-        try:
-            signature.bind(**options)
-        except TypeError as error:
-            raise TokenPOError(f"method {name}: {error}: give it, or let the function have a default") from error
         try:
             objective = build(**options)
         except TokenPOError:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from ..base.errors import MissingInput, TokenPOError, nearest
@@ -56,16 +56,14 @@ class Response:
     correct: bool | None = None
     step: int | None = None
     single: Mapping[str, float] = field(default_factory=dict)
-    rewards: Mapping[str, float | None] | None = None
+    rewards: dict[str, float | None] | None = None
     trajectory: int | str | None = None
     kept_ids: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def given(self) -> frozenset[str]:
-        plain = ("token_ids", "rewards", "step", "trajectory", "kept_ids")
-        return (
-            frozenset(self.numbers) | self.single.keys() | {name for name in plain if getattr(self, name) is not None}
-        )
+        plain = [name for name in ("token_ids", "step", "trajectory", "kept_ids") if getattr(self, name) is not None]
+        return frozenset([*self.numbers, *self.single, *plain, *(f"rewards.{name}" for name in self.rewards or ())])
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file, without absent fields."""
@@ -137,10 +135,8 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     line = {name: value for name, value in line.items() if value is not None}
     for name, meaning in REQUIRED.items():
         if name not in line and not (name == "tokens" and "token_ids" in line):
-            fields = (
-                f"fields: {', '.join(map(plain, line))}; {nearest(name, map(plain, line))}" if line else "it has none"
-            )
-            raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
+            known = f"fields: {', '.join(map(plain, line)) or 'none'}; {nearest(name, map(plain, line))}"
+            raise MissingInput(f"{where}: no field {name!r} ({known}): give {meaning}")
     try:
         read = _Line.model_validate(line)
     except ValidationError as error:
@@ -175,29 +171,16 @@ _Number = Annotated[int, Field(ge=0, lt=2**63)]
 _Numbering = list[_Number]
 
 
-class _Fields(BaseModel):
-    # Nothing is converted: true is not a group, and 1 is not a verdict.
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    group: int | str
-    reward: float
-    tokens: list[str] | None = None
-    token_ids: _Numbering | None = None
-    kept_ids: list[_Numbering] | None = None
-    prompt: str = ""
-    correct: bool | None = None
-    step: int | None = None
-    rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
-    trajectory: int | str | None = None
-
-
-_PLAIN = ("group", "reward", "prompt", "correct", "step", "rewards", "trajectory")
-_PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
-_PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
-_PER_TOKEN |= dict.fromkeys(PER_RESPONSE, (float | None, None))
-_PER_TOKEN["temperature"] = (list[float] | float | None, None)
-_PER_TOKEN["version"] = (None | _Numbering | _Number, None)
-_Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
+_PLAIN = ("group", "reward", "prompt", "correct", "step", "rewards", "trajectory")  # as `Response` declares them
+_TYPES: dict[str, Any] = {x.name: (x.type, ... if x.default is MISSING else x.default) for x in fields(Response)}
+_TYPES = {name: _TYPES[name] for name in _PLAIN}
+_TYPES |= dict.fromkeys(PER_TOKEN, (list[float] | None, None)) | dict.fromkeys(PER_RESPONSE, (float | None, None))
+_TYPES |= dict.fromkeys(WHOLE, (_Numbering | None, None))
+_TYPES["rewards"] = (dict[str, float | None] | None, Field(default=None, min_length=1))
+_TYPES |= {"tokens": (list[str] | None, None), "kept_ids": (list[_Numbering] | None, None)}
+_TYPES |= {"temperature": (list[float] | float | None, None), "version": (None | _Numbering | _Number, None)}
+# Nothing is converted: true is not a group, and 1 is not a verdict.
+_Line = create_model("_Line", __config__=ConfigDict(strict=True, allow_inf_nan=False), **_TYPES)
 
 
 def _explained(problem: ErrorDetails) -> str:

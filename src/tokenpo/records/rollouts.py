@@ -83,9 +83,9 @@ class Recording:
 
 def record(
     source: str, responses: Sequence[Response], where: Callable[[int], str], unread: Sequence[str],
-    notes: Sequence[str], left_out: bool = False,
+    notes: Sequence[str],
 ) -> Recording:  # fmt: skip
-    """The batch of these responses, named by `where` in messages; `left_out` if some lines could not be read."""
+    """The batch of these responses, named by `where` in messages."""
     if not any(response.tokens for response in responses):
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
     _require_alike(responses, where)
@@ -115,7 +115,7 @@ def record(
         **facts,
     }
     rollouts = Rollouts.of({name: x for name, x in known.items() if x is not None})
-    notes = [*notes, *_of_groups(responses, left_out)]
+    notes = [*notes, *_of_groups(responses)]
     if unread:
         notes.append(f"Fields that the format does not know, not read: {', '.join(unread)}.")
     policy = Policy(**now)  # pyright: ignore[reportArgumentType]
@@ -123,17 +123,13 @@ def record(
 
 
 def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -> None:
-    """Refuses inputs, or names of rewards, that only some responses have."""
+    """Refuses inputs and rewards that only some responses have."""
     inputs = frozenset().union(*(response.given for response in responses))
     for row, response in enumerate(responses):
         if missing := sorted(inputs - response.given):
             other = next(i for i, candidate in enumerate(responses) if missing[0] in candidate.given)
             lacks = f"no field {missing[0]!r}, which {where(other)} has"
             raise TokenPOError(f"{where(row)}: {lacks}: write it for every response, or for none")
-        first, names = (set(x.rewards or ()) for x in (responses[0], response))
-        if first != names:
-            told = f"'rewards' has the names {', '.join(sorted(names))}, and {where(0)} has {', '.join(sorted(first))}"
-            raise TokenPOError(f"{where(row)}: {told}: write {sorted(names ^ first)[0]!r} into both, or into none")
 
 
 def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
@@ -163,7 +159,7 @@ def _kept_ids(responses: Sequence[Response], width: int) -> Tensor | None:
     return table
 
 
-def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
+def _of_groups(responses: Sequence[Response]) -> list[str]:
     """Notes on groups whose size shows that responses may be missing."""
     whole = dict(zip(_trajectories(responses), responses, strict=True))
     sizes = Counter(response.group for response in whole.values())
@@ -171,13 +167,9 @@ def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
         return ["Every response is a group of its own: give the responses to one prompt the same group."]
     common = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
     odd = [f"{group!s:.40} has {size}" for group, size in sizes.items() if size != common]
-    if not odd:
-        return ["What was left out may be whole groups, as those that are left have the same size."] * left_out
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-    return [
-        f"Groups differ in size (most have {common} responses; group {', group '.join(odd[:3])}{more}): if responses "
-        "are missing, the credit of their group is not that of the training."
-    ]
+    said = f"Groups differ in size (most have {common} responses; group {', group '.join(odd[:3])}{more}): if "
+    return [f"{said}responses are missing, the credit of their group is not that of the training."] if odd else []
 
 
 def read(path: Path | str, step: int | None = None) -> Recording:
@@ -214,19 +206,15 @@ def drop_after(run: Path, step: int) -> None:
 
 
 def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
-    """Writes the file whole or not at all; TokenPOError for a non-finite number, or if it cannot be written."""
+    """Writes the file whole or not at all; ValueError for a non-finite number, TokenPOError if it cannot be written."""
     path = Path(path)
     with explained(lambda why: f"{path} cannot be written: {why}; give another place"):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Half a surrogate pair is not a character, but its escape is allowed in a JSON string.
         with whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            for number, response in enumerate(records, start=1):
+            for response in records:
                 line = response.as_json() if isinstance(response, Response) else response
-                try:
-                    file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-                except ValueError as error:
-                    message = f"{path} line {number} would hold a number that is not finite: mend what made it"
-                    raise TokenPOError(message) from error
+                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
 
@@ -241,22 +229,19 @@ def _read_lines(path: Path, step: int | None = None) -> Recording:
     steps = sorted({response.step for _, response in read_lines if response.step is not None})
     chosen_step = _choose_step(str(path), steps, step)
     chosen = [(number, response) for number, response in read_lines if response.step in (chosen_step, None)]
-    left_out = bool(notes)
     if len(steps) > 1:
         notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen_step}.")
     unread = dict.fromkeys(name for _, value in lines for name in map(plain, value) if name not in KNOWN)
     where = [f"{path} line {number}" for number, _ in chosen]
-    return record(str(path), [response for _, response in chosen], where.__getitem__, [*unread], notes, left_out)
+    return record(str(path), [response for _, response in chosen], where.__getitem__, [*unread], notes)
 
 
 def _choose_step(source: str, steps: list[int], step: int | None) -> int | None:
     """`step`, or the last step; TokenPOError if it is missing."""
     if step is None:
         return steps[-1] if steps else None
-    if not steps:
-        raise TokenPOError(f"{source} does not say which step its rollouts are from: do not ask for step {step}")
     if step not in steps:
-        listed = ", ".join(map(str, steps[-20:]))
+        listed = ", ".join(map(str, steps[-20:])) or "none is named"
         raise TokenPOError(f"{source} holds no rollouts of step {step} (steps: {listed}): give one of these")
     return step
 

@@ -133,9 +133,8 @@ def test_autocast_uses_its_dtype_and_gives_gradients_in_the_parameters_dtype():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": 0.0}, "temperature is 0.0, expected > 0"),
+        ({"temperature": 0.0}, "temperature holds 0.0, expected > 0"),
         ({"temperature": torch.tensor([1.0, 0.0, 1.0, 1.0])}, "temperature holds 0.0"),
-        ({"temperature": torch.ones(3)}, r"temperature has shape \[3\], expected \[4\]"),
         ({"target": torch.zeros(3, dtype=torch.long)}, r"target has shape \[3\]"),
         ({"target": torch.zeros(4)}, "dtype torch.float32, expected .4. int"),
         ({"head": torch.zeros(5, 2)}, r"\[M, H\] and \[V, H\]"),

@@ -260,7 +260,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: RolloutCorrection(geometric=True),
      "RolloutCorrection: a geometric mean is that of a response: set sequence=True with it"),
     (lambda: Criterion(Mean(), 2.0, 1.0), "Criterion: high is 1.0, expected a number >= 2.0, the lower bound"),
-    (lambda: Rejection(Criterion()), f"Rejection: criteria is {Criterion()}, expected a tuple of Criterion values"),
     (lambda: Rejection((Criterion(),), current=True, leaves=True),
      "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False"),
     # a part holds parts of their own kind

@@ -55,7 +55,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "an adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "holds a LoRA adapter: merge it"),
     "pickled weights": (pickled, "has pickled weights: convert them"),
     "no tokenizer": (without("*token*"), "has no tokenizer: save"),
-    "a tensor less": (a_tensor_less, r"layers\.1.*up_proj\.weight are missing"),
+    "a tensor less": (a_tensor_less, r"missing: model\.layers\.1.*up_proj\.weight\)"),
 }
 
 

@@ -231,15 +231,13 @@ def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, whe
         raise TokenPOError(
             f"{where}: target has shape {list(target.shape)} and dtype {target.dtype}, expected [{m}] int"
         )
-    if not isinstance(temperature, Tensor):
-        if not temperature > 0:
-            raise TokenPOError(f"{where}: temperature is {temperature}, expected > 0")
-        return 1.0 / float(temperature)
-    if temperature.dim() == 0:
+    least = temperature
+    if isinstance(temperature, Tensor):
         temperature = temperature.expand(m)
-    if tuple(temperature.shape) != (m,):
-        raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected [{m}]")
-    if m and not temperature.min() > 0:
-        raise TokenPOError(f"{where}: temperature holds {float(temperature.min())}, expected > 0 in every row")
+        least = temperature.min() if m else 1.0
+    if not least > 0:
+        raise TokenPOError(f"{where}: temperature holds {float(least)}, expected > 0")
+    if not isinstance(temperature, Tensor):
+        return 1.0 / float(temperature)
     temperature = temperature if temperature.dtype == torch.float64 else temperature.float()
     return temperature.reciprocal().unsqueeze(-1)

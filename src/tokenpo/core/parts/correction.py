@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, refuse
 from ..ops import masked
 from ..ops.ratio import log_product, log_ratio
 from ..ranges import AboveZero, Limit, Share, limit
@@ -196,18 +196,18 @@ class Rejection(BatchWeight):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        criteria = self.criteria
-        if not (isinstance(criteria, tuple) and criteria and all(isinstance(x, Criterion) for x in criteria)):
-            raise TokenPOError(f"Rejection: criteria is {criteria!r}, expected a tuple of Criterion values")
-        if self.leaves and self.current:
-            raise TokenPOError(
-                "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False"
-            )
-        if self.leaves and self.of_tokens and not all(isinstance(x.over, EachToken) for x in criteria):
-            raise TokenPOError(
-                "Rejection: once rejected tokens have left, their response is another one: leaves=True goes with "
-                "criteria of tokens or with criteria of responses, not with both"
-            )
+        mixed = len({isinstance(x.over, EachToken) for x in self.criteria}) > 1
+        faults = [
+            not self.criteria and "Rejection: give a criterion at least",
+            self.leaves
+            and self.current
+            and "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False",
+            self.leaves
+            and mixed
+            and "Rejection: once rejected tokens have left, their response is another one: leaves=True goes with "
+            "criteria of tokens or with criteria of responses, not with both",
+        ]
+        refuse(faults, TokenPOError)
 
     @property
     def of_tokens(self) -> bool:

@@ -83,7 +83,7 @@ def import_gguf(file: Path, directory: Path, dtype: str = "float32") -> dict[str
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise TokenPOError(f"{directory} exists and is not empty: choose another place")
     fields, tensors = _read(file)
-    paired = _chosen(ARCHITECTURES, fields["general.architecture"], f"the architecture of {file}")
+    paired = _chosen(ARCHITECTURES, fields.get("general.architecture"), f"the architecture of {file}")
     model = _model(fields, tensors, paired)
     tokenizer = _tokenizer(fields)
     about = _about(file, fields, tensors, model)
@@ -102,21 +102,17 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     require_package("reading GGUF", "gguf", "gguf")
     from gguf import GGUFReader
 
-    if not file.is_file():
-        raise TokenPOError(f"there is no file {file}: give a .gguf file")
     try:
         reader = GGUFReader(file)
     except (ValueError, KeyError, IndexError, OSError) as error:
         raise TokenPOError(f"{file} cannot be read as GGUF: {error}; is it whole?") from error
     fields = {name: field.contents() for name, field in reader.fields.items()}
-    if "general.architecture" not in fields or int(fields.get("split.count", 1)) > 1:
-        raise TokenPOError(f"{file} is not a whole model: merge its parts first (llama-gguf-split --merge)")
     return fields, {tensor.name: tensor for tensor in reader.tensors}
 
 
 def _chosen(known: Mapping[str, Any], name: str, of: str) -> Any:
     if name not in known:
-        raise Unsupported(f"{of} is {name!r}, and only {', '.join(known)} can be read: take the model's own directory")
+        raise Unsupported(f"{of} is {name!r}, but known are only {', '.join(known)}: take the model's own directory")
     return known[name]
 
 
@@ -161,18 +157,14 @@ def _model(fields: Mapping[str, Any], tensors: Mapping[str, Any], paired: bool) 
     config, kind = _config(fields, tensors), fields["general.architecture"]
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     weights, left, missing = {}, set(tensors), []
-    for name, now, known in _places(model, kind):
+    for name, _, known in _places(model, kind):
         source = known or name
         if source not in tensors:
             missing.append(source)
             continue
         left.discard(source)
         weight = _values(tensors[source])
-        if paired and name.split(".")[-2] in ("q_proj", "k_proj"):
-            weight = _halves(weight, config.head_dim)
-        if weight.shape != now.shape:
-            raise Unsupported(f"the tensor {source} has the shape {tuple(weight.shape)}, expected {tuple(now.shape)}")
-        weights[name] = weight
+        weights[name] = _halves(weight, config.head_dim) if paired and _is_rotated(name) else weight
     for problem, which in (("lacks", missing), ("has unknown", sorted(left))):
         if which:
             raise Unsupported(f"the file {problem} tensors of a {kind} model: {', '.join(which[:3])}")
@@ -197,11 +189,11 @@ def _values(tensor: Any) -> Tensor:
     """The values of a tensor in float32, in transformers' shape."""
     from gguf import dequantize
 
-    try:
-        values = dequantize(tensor.data, tensor.tensor_type)
-    except NotImplementedError as error:
-        raise Unsupported(f"the tensor {tensor.name} is of the unknown type {tensor.tensor_type.name}") from error
-    return torch.from_numpy(values.astype("float32", copy=True))
+    return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).astype("float32", copy=True))
+
+
+def _is_rotated(name: str) -> bool:
+    return name.split(".")[-2] in ("q_proj", "k_proj")
 
 
 def _halves(weight: Tensor, head: int) -> Tensor:
@@ -212,9 +204,7 @@ def _halves(weight: Tensor, head: int) -> Tensor:
 def _tokenizer(fields: Mapping[str, Any]) -> Any:
     """The byte-level tokenizer of the file, which cuts texts by the rule that the file names."""
     kind, rule = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "none")
-    if kind != "gpt2":
-        raise Unsupported(f"the tokenizer of the file is of the kind {kind!r}, and only 'gpt2' can be read")
-    split: Splitting = _chosen(SPLITTINGS, rule, "the splitting rule of the tokenizer")
+    split: Splitting = _chosen(SPLITTINGS, rule if kind == "gpt2" else kind, "the splitting rule of the tokenizer")
     tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     vocabulary = {token: i for i, token in enumerate(tokens)}
@@ -287,7 +277,7 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
     Args:
         directory: a model directory or a hub id, as `load` reads it; of an architecture of `ARCHITECTURES`.
         file: the .gguf file to write; it may not exist.
-        stored: "f32", "f16", "bf16" or "q8_0" (8 bits, blocks of 32 weights).
+        stored: "f32", "f16", "bf16" or "q8_0" (8 bits, rows of a multiple of 32 weights).
 
     Returns:
         Name, architecture, storage, licence (as the model card has it), number of parameters and size of the file.
@@ -304,8 +294,7 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
 
     place, lm = Path(directory), load(directory)
     kind = lm.model.config.model_type
-    if kind not in ARCHITECTURES:
-        raise Unsupported(f"the architecture {kind!r} cannot be written, only {', '.join(ARCHITECTURES)}")
+    paired = _chosen(ARCHITECTURES, kind, f"the architecture of {directory}")
     licence = card_data(place).get("license")
     about = {
         "name": place.parent.name if place.name == "model" else place.name,
@@ -324,8 +313,8 @@ def export_gguf(directory: str | Path, file: Path, stored: str = "f16") -> dict[
         for name, weight, target in _places(lm.model, kind):
             if target is None:
                 raise Unsupported(f"the weight {name} has no place in a GGUF of the architecture {kind!r}")
-            paired = ARCHITECTURES[kind] and name.split(".")[-2] in ("q_proj", "k_proj")
-            _put_tensor(writer, target, _pairs(weight, _head_size(lm.model.config)) if paired else weight, stored)
+            rotated = paired and _is_rotated(name)
+            _put_tensor(writer, target, _pairs(weight, _head_size(lm.model.config)) if rotated else weight, stored)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -365,8 +354,6 @@ def _put_tokenizer(writer: Any, lm: LanguageModel) -> None:
     written = json.loads(tokenizer.backend_tokenizer.to_str())
     added = tokenizer.added_tokens_decoder
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
-    if max(tokens) >= size:
-        raise Unsupported(f"the tokenizer has the token number {max(tokens)}, and the model embeds {size} tokens")
     # Rows of the embedding without a token, as in padded vocabularies.
     texts = [tokens.get(number, f"[PAD{number}]") for number in range(size)]
 
@@ -424,7 +411,5 @@ def _put_tensor(writer: Any, name: str, weight: Tensor, stored: str) -> None:
     if values.ndim == 1 or stored == "f32":
         writer.add_tensor(name, values)
         return
-    if stored == "q8_0" and values.shape[-1] % 32:
-        raise Unsupported(f"{name} has rows of {values.shape[-1]} weights, and q8_0 needs a multiple of 32: take f16")
     how = GGMLQuantizationType[stored.upper()]
     writer.add_tensor(name, quantize(values, how), raw_dtype=how)

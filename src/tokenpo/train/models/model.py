@@ -124,12 +124,7 @@ def load(
     where = str(expanded(path_or_hub_id)) if (local := is_local(path_or_hub_id)) else str(path_or_hub_id)
     if local:
         check_directory(Path(where))
-    device = resolve_device(device)
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
-    model = _load_weights(where, kind).to(device)
+    model = _load_weights(where, kind).to(resolve_device(device))
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = _pad_id(model, tokenizer, eos_ids)
@@ -210,14 +205,9 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
     except Exception as error:
         here = "" if is_local(where) else f"there is no directory {where} here{similar(Path(where))}, and "
         raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
-    if getattr(model, "_hf_peft_config_loaded", False):  # one from the hub; `check_directory` refuses a local one
-        raise TokenPOError(f"{where} holds a LoRA adapter: merge it into its base model first")
-    for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
-        names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            fault = f"{', '.join(names[:3])}{more} {meaning} a {type(model).__name__} of that configuration"
-            raise TokenPOError(f"the weights in {where} do not fit config.json: {fault}; use their own config.json")
+    if faults := [*(key[0] for key in info["mismatched_keys"]), *info["missing_keys"]]:
+        fault = f"do not fit its config.json (of another shape, or missing: {', '.join(sorted(faults)[:3])})"
+        raise TokenPOError(f"the weights in {where} {fault}: use their own config.json")
     return model
 
 

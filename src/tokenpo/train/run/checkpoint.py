@@ -86,26 +86,17 @@ def prune(directory: Path, keep: int, step: int) -> None:
 
 
 def newest(directory: Path) -> tuple[Path, Progress, list[str]]:
-    """The newest checkpoint that is whole and fits the metrics, its state, and why later ones are passed over.
-
-    In a torn copy of a run, metrics.jsonl may end before the newest checkpoint.
+    """The newest checkpoint that is whole, its state, and why later ones are passed over.
 
     Raises:
-        TokenPOError: there is none, or only the one before the first step and others have trained weights.
+        TokenPOError: there is none, or only the one before the first step and others are damaged.
     """
     passed: list[str] = []
-    trained, log = False, directory / "metrics.jsonl"
-    now = log.stat().st_size if log.exists() else 0
     for path in _found(directory):
         if not _is_whole(path):
             passed.append(f"checkpoint {path.name} is damaged")
-            continue
-        progress = progress_of(path)
-        size = progress.sizes.get(log.name, 0)
-        if now >= size and (progress.step or not trained):
-            return path, progress, passed
-        trained = True
-        passed += [f"checkpoint {path.name} does not fit: {log.name} has {now} bytes, {size} there"] * (now < size)
+        elif _step(path) or not passed:
+            return path, progress_of(path), passed
     why = "".join(f"; {why}" for why in passed)
     raise TokenPOError(f"{directory} holds no checkpoint to resume from{why}: copy the run once more, or begin anew")
 
@@ -121,14 +112,7 @@ def weights(directory: Path, step: int) -> str | None:
 
 def last_progress(directory: Path) -> Progress | None:
     """The state of the newest checkpoint with a readable state; tensors are not checked."""
-    for path in _found(directory):
-        sums = json_object(path / _SUMS)
-        try:
-            if sums.get("state.json") == _checksum(path / "state.json"):
-                return progress_of(path)
-        except OSError:
-            continue
-    return None
+    return next((progress_of(path) for path in _found(directory) if json_object(path / "state.json")), None)
 
 
 def restore(path: Path, trained: Trained, critic: Trained | None) -> None:
@@ -179,12 +163,8 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
 
 
 def progress_of(path: Path) -> Progress:
-    """The state in a checkpoint; TokenPOError if another version wrote it."""
-    try:
-        return Progress(**json_object(path / "state.json"))
-    except TypeError as error:
-        remedy = f"resume with the version of tokenpo that wrote it, or remove {path}"
-        raise TokenPOError(f"{path / 'state.json'} is not the state of a run ({error}): {remedy}") from error
+    """The state in a checkpoint."""
+    return Progress(**json_object(path / "state.json"))
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:

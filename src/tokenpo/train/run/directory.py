@@ -109,7 +109,7 @@ def never_began(path: Path) -> bool:
 def describe(path: Path, plan: Plan) -> None:
     """Writes the files that describe a run; the config first, because a directory with it can be resumed."""
     describe_run(path, plan.config.model_dump(), str(plan.objective))
-    record = {**plan.contents, "settings": plan.settings, "began_in": str(Path.cwd())}
+    record = {**plan.contents, "settings": plan.settings}
     write_whole(path / INPUTS, json.dumps(record, indent=2) + "\n")
 
 
@@ -143,29 +143,11 @@ def plan_resume(path: Path, wanted: Config | None, *, accept: bool = False) -> t
     if settings and isinstance(settings, Mapping):
         old = parse_config(settings, f"the record of step {last.step} in {path}")
     changed = [line for line in differences(old, plan.config) if not line.startswith(FREE)]
-    if not changed:
-        _require_found(path, plan)
     changed += changed_inputs(path, plan)
     if changed and not accept:
         remedy = "leave settings and files as they were, say --accept-changes, or start a new run with --out"
         raise TokenPOError(f"{path} cannot be resumed with another config ({'; '.join(changed)}): {remedy}")
     return plan, changed
-
-
-def _require_found(path: Path, plan: Plan) -> None:
-    """Raises TokenPOError if the run began in another directory, and a file that it read is not found from here."""
-    then = json_object(path / INPUTS)
-    began = then.get("began_in")
-    if began is None or began == str(Path.cwd()):
-        return
-    remedy = f"the run began in {began}, where its relative paths lead: resume it there"
-    try:
-        lost = [name for name in then if name.startswith("contents of ") and name not in plan.contents]
-    except TokenPOError as error:
-        raise TokenPOError(f"{error}; {remedy}") from error
-    if lost:
-        names = ", ".join(name.removeprefix("contents of ") for name in lost)
-        raise TokenPOError(f"there is no file here under the path of {names}: {remedy}")
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError, Unsupported, present
+from ...base.errors import TokenPOError, Unsupported, present, refuse
 from ...core.head.teacher import Teacher as TeacherHead
 from ...core.learner import Step
 from ...core.parts import Continuations
@@ -59,16 +59,17 @@ class Teacher:
         lm = policy if plan.teacher is None else plan.load_model(plan.teacher)
         if lm is not policy:
             require_same_tokens("teacher.path", plan.teacher, lm.tokenizer, policy.tokenizer)
-        if plan.objective.teacher_beta is not None and not (has_plain_head(lm) and has_plain_head(policy)):
-            raise Unsupported(
-                f"{plan.objective.name} needs teacher_divergence, but logits of policy or teacher are not just "
-                "head(hidden): take opd, which reads sampled tokens alone, or leave the head out of the LoRA targets"
-            )
-        if plan.objective.teacher_beta is not None and plan.objective.scope == "batch":
-            raise Unsupported(
-                f"{plan.objective.name} looks at the whole optimiser step, for which the embedded engine has no "
-                "teacher_divergence: take another method, or teacher.form = 'credit'"
-            )
+        if plan.objective.teacher_beta is not None:
+            name, plain = plan.objective.name, has_plain_head(lm) and has_plain_head(policy)
+            faults = [
+                not plain
+                and f"{name} needs teacher_divergence, but logits of policy or teacher are not just head(hidden): take "
+                "opd, which reads sampled tokens alone, or leave the head out of the LoRA targets",
+                plan.objective.scope == "batch"
+                and f"{name} looks at the whole optimiser step, for which the embedded engine has no "
+                "teacher_divergence: take another method, or teacher.form = 'credit'",
+            ]
+            refuse(faults)
         return Teacher(lm, section.hint or "")
 
     def prompts(self, kept: Draw, longest: int) -> list[list[int]]:

@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, choose, nearest
+from ...base.errors import choose
 from .types import Problem, Score, Split, Task, ToolTask, Turn
 
 __all__ = [
@@ -23,8 +24,6 @@ TASKS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_CHECKED = {"int": int, "float": (int, float), "bool": bool, "str": str}
-
 
 def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     """The task called `name`; `seed` decides the order of its problems. "none" is None for options of that default.
@@ -33,27 +32,9 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         UnknownName: no such task or option; the message names the nearest.
         TokenPOError: a required option is missing, of a wrong type or out of range.
     """
-    build = builder(name)
-    known = _options(build)
-    absent = {option for option, parameter in known.items() if parameter.default is None}
-    options = {option: None if value == "none" and option in absent else value for option, value in options.items()}
-    for option, value in options.items():
-        if option not in known:
-            raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
-        # A builder checks options of more than one type itself.
-        annotation = getattr(known[option].annotation, "__name__", str(known[option].annotation))
-        expected = _CHECKED.get(annotation)
-        if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
-            raise TokenPOError(f"task {name!r}: option {option} = {value!r} must be of type {annotation}")
-    for option, parameter in known.items():
-        if parameter.default is parameter.empty and option not in options:
-            raise TokenPOError(f"task {name!r} needs the option {option!r}")
-    try:
-        return build(seed=seed, **options)
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, TokenPOError):
-            raise
-        raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
+    from ...methods.from_text import read  # imports torch
+
+    return read(f"task {name!r}", partial(builder(name), seed=seed), options)
 
 
 def held_out(task: Task, count: int) -> int:
