@@ -83,7 +83,7 @@ def test_a_stop_alone_leaves_the_rate() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "holds nothing"),
+        ({}, "target is None and stop None"),
         ({"target": 0.0}, "target is 0.0 and stop None: .* above 0"),
         ({"target": 0.01, "stop": 0.01}, "a stop above the target"),
     ],

@@ -138,7 +138,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
             known = f"fields: {', '.join(map(plain, line)) or 'none'}; {nearest(name, map(plain, line))}"
             raise MissingInput(f"{where}: no field {name!r} ({known}): give {meaning}")
     try:
-        read = _Line.model_validate(line)
+        read: Any = _Line.model_validate(line)
     except ValidationError as error:
         raise TokenPOError(f"{where}: {_explained(error.errors(include_url=False)[0])}") from None
     ids = None if read.token_ids is None else tuple(read.token_ids)

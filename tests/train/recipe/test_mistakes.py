@@ -29,7 +29,7 @@ def refused(arguments: list[str], out: Path) -> str:
         ("train.betas=[0.9]", "train.betas = [0.9]: it has too few values\n"),
         ("train.lrr=1", "section [train] has no key 'lrr'"),
         ("train=3", "train = 3: it is a section: write [train] and its settings below, or --set train.KE"),
-        ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
+        ("task.options.operands=1e400", "task 'dial_sum': an option is missing, or of the wrong kind"),
         ("rollout.soft_overlong.length=80", "[rollout.soft_overlong] lacks the key 'cache': write it there, or"),
         ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
         ("train.lr", "--set train.lr: write section.key=value"),

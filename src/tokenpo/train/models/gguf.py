@@ -110,7 +110,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return fields, {tensor.name: tensor for tensor in reader.tensors}
 
 
-def _chosen(known: Mapping[str, Any], name: str, of: str) -> Any:
+def _chosen(known: Mapping[str, Any], name: str | None, of: str) -> Any:
     if name not in known:
         raise Unsupported(f"{of} is {name!r}, but known are only {', '.join(known)}: take the model's own directory")
     return known[name]
