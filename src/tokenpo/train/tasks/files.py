@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from ...base.errors import MissingInput, TokenPOError, nearest, require_package
 from ...base.files import expanded
 from ...base.jsonl import byte_lines
+from ...core.ranges import inside
 from .types import Problem, Score, Split, require_held_out
 from .verify import Verifier, VerifierOptions, checked, make_verifier
 
@@ -163,8 +164,9 @@ def _is_reference(value: Any) -> bool:
 
 
 def files(
-    seed: int, *, path: str, test_path: str = "", holdout: float | None = None, verifier: str = "exact",
-    extract: str = "", prompt_key: str = "prompt", answer_key: str = "", chat: bool = False, system: str = "",
+    seed: int, *, path: str, test_path: str = "", holdout: Annotated[float, inside(0, 1)] | None = None,
+    verifier: str = "exact", extract: str = "", prompt_key: str = "prompt", answer_key: str = "", chat: bool = False,
+    system: str = "",
     correct_at: float = 1.0, verifier_seconds: float = 5.0, verifier_workers: int = 0, reward_seconds: float = 300.0,
     reward_errors: str = "stop",
 ) -> Files:  # fmt: skip
@@ -260,8 +262,6 @@ def _digest(text: str) -> bytes:
 
 def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
     """Train and test rows; the held-out prompts depend neither on the seed nor on the order of the rows."""
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
-        raise TokenPOError(f"task 'files': holdout = {share!r} must be more than 0 and less than 1")
     keys = [_key(problem) for problem in problems]
     distinct = sorted(set(keys))
     if len(distinct) < 2:
