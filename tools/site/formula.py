@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup, escape
 
+NOTATION = re.compile(r"^\| notation \|.*\n(?:\|.*\n)+", re.MULTILINE)
 FORMULAS = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A letter, Greek or Latin, perhaps with marks above it, or the end of a bracket or a number; then what stands below and
 # above it: r_it, p_old,it, V_i,t+1, Σ_{k∈O}, R_(i), A^E_i, (1 − p)^k. A name of the code: mix_of_mins, `influence`.
@@ -21,8 +22,13 @@ OPENING, CLOSING = "([{", ")]}"
 
 
 def typeset(page: str) -> str:
-    """The page of a family with its formulas set."""
+    """The page of a family with its formulas and the symbols of its notation set."""
+    page = NOTATION.sub(lambda table: re.sub(r"^\| (\S.*?) \|", _first, table[0], flags=re.MULTILINE), page)
     return FORMULAS.sub(lambda block: str(_block(block[1])), page)
+
+
+def _first(cell: re.Match[str]) -> str:
+    return f"| {_inline(cell[1])} |"
 
 
 def _block(text: str) -> Markup:

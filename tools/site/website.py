@@ -58,6 +58,9 @@ CALLED = (
     "TokenPOError", "MissingInput", "UnknownName", "Unsupported",
 )  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")
+PICTURE = re.compile(  # of a page for GitHub, in two colour schemes
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"[^>]* alt="([^"]*)">\s*</picture>'
+)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = "examples/README.md"
 # Neither found by the search nor in the navigation.
@@ -95,6 +98,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation", "toc"]  # its picture is as wide as the page
     elif here.startswith("methods/"):
         markdown = formula.typeset(markdown)
+    markdown = PICTURE.sub(r'<img alt="\3" src="\2#only-light"><img alt="\3" src="\1#only-dark">', markdown)
     if here == "index.md" or here.startswith("reference/"):
         return markdown
     source = EXAMPLES if here == page_of(EXAMPLES) else f"docs/{here}"
