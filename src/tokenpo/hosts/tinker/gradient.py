@@ -27,7 +27,9 @@ class Loss(NamedTuple):
 
 CROSS_ENTROPY = Loss("cross_entropy")
 # Two sequences with the same beginning: there a gradient in either one moves the same log-probabilities equally.
-TOKENS, SHORT = [7, 5, 11, 6, 9, 13, 8, 10, 12, 14, 6, 11, 3, 15, 4, 9, 7, 12, 5, 10, 8, 13, 3, 14, 6], 9
+# Ordinary text: on tokens that a model has never seen, such as the reserved first ids, steps of this size overshoot.
+TEXT = "2+3=5 and 4+4=8. If you add one more apple to the basket, there are nine of them, and we can eat two today."
+LONG, SHORT = 25, 9  # tokens
 SMALLEST, AIM, LARGEST = 0.05, 0.1, 0.2  # nats, mean change of these log-probabilities by a step of the probe
 TOLERANCE = 0.3  # of that change: allows for half precision and curvature; real faults are whole factors
 # Gradients in the short and the long sequence. The small one is first, because a fault there leaves usable weights. The
@@ -105,7 +107,8 @@ class _Probe:
 
     def __init__(self, client: TrainingClient, loss: Loss, seconds: float) -> None:
         self.client, self.loss, self.seconds, self.rate = client, loss, seconds, 1e-4
-        self.sequences = [TOKENS[:SHORT], TOKENS]
+        tokens = client.get_tokenizer().encode(TEXT)[:LONG]
+        self.sequences = [tokens[:SHORT], tokens]
         self.logprobs = scored(client, self.sequences, seconds)
 
     def moved(self, *gradient: float | Tensor) -> Tensor:
