@@ -28,9 +28,9 @@ class Loss(NamedTuple):
 CROSS_ENTROPY = Loss("cross_entropy")
 # Two sequences with the same beginning: there a gradient in either one moves the same log-probabilities equally.
 # Ordinary text: on tokens that a model has never seen, such as the reserved first ids, steps of this size overshoot.
-TEXT = "2+3=5 and 4+4=8. If you add one more apple to the basket, there are nine of them, and we can eat two today."
+TEXT = "The sum of two and three is five. If you add four more, you get nine, and then one makes ten apples in all."
 LONG, SHORT = 25, 9  # tokens
-SMALLEST, AIM, LARGEST = 0.05, 0.1, 0.2  # nats, mean change of these log-probabilities by a step of the probe
+SMALLEST, AIM, LARGEST = 0.04, 0.08, 0.12  # nats, mean change of these log-probabilities by a step of the probe
 TOLERANCE = 0.3  # of that change: allows for half precision and curvature; real faults are whole factors
 # Gradients in the short and the long sequence. The small one is first, because a fault there leaves usable weights. The
 # two halves together move as far as a whole one, so curvature is not taken for a fault.
