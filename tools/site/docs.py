@@ -1,6 +1,5 @@
-"""Writes what comes from the code: in docs/methods/ the sections of methods, docs/family.md with its picture,
-docs/tasks.md, docs/tokens.svg, tables of docs/trl.md, docs/verl.md and docs/engines.md, and of the inputs in
-docs/ideas.md.
+"""Writes what comes from the code: in docs/methods/ the sections of methods, docs/family.svg, docs/tokens.svg, and the
+tables between marks of the other pages (`MARKED`).
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
@@ -198,17 +197,19 @@ def inputs() -> str:
     return table(("need", "field of", "what it is"), rows)
 
 
+# Page -> mark -> the table between the marks.
+MARKED = {**host_fields.TABLES, "family": family.TABLES, "tasks": task_page.TABLES, "ideas": {"inputs": inputs}}
+
+
 def generated() -> dict[Path, str]:
     """Every generated file with what it should hold."""
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{kind}.md": page(kind) for kind in FAMILIES if (PAGES / f"{kind}.md").exists()}
     files[PAGES / "README.md"] = INDEX.format(generated=notice, tables=methods_tables(), provenance=legend)
-    files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
-    files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "tokens.svg"] = token_picture.drawing()
-    for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
+    for name, tables in MARKED.items():
         if (page_of := PAGES.parent / f"{name}.md").exists():
             files[page_of] = filled(page_of.read_text(encoding="utf-8"), tables)
     return files

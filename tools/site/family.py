@@ -1,4 +1,4 @@
-"""The page of the whole family: what each method changes relative to GRPO, and how hard it pushes a token."""
+"""Tables and picture of the whole family: what each method changes relative to GRPO, and how hard it pushes a token."""
 
 import dataclasses
 import itertools
@@ -7,13 +7,13 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import torch
-from fingerprint import step
 from fingerprint.curves import EQUAL, distance, gap
 from fingerprint.drawing import HEIGHT, LEFT, WIDTH, Panel, panel_svg, panels, svg
-from layout import GENERATED, code, method_link, table
+from layout import code, method_link, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
+from tokenpo.methods import METHODS
 
 BASE = "grpo"
 METHODS_PER_ROW, HEAD = 2, 22  # of the picture; height of a name
@@ -35,94 +35,27 @@ TITLES = {
     "several": ("Several slots", "These methods use different parts in more than one slot."),
 }
 
-PAGE = """\
-{generated}
 
-# The family
-
-What each method changes relative to {base_link}, and how hard it pushes a token. Both are computed
-from the objectives at their default options.
-
-## What each method changes
-
-`{base}` is built from these parts, one slot per line:
-
-```text
-{choices}
-```
-
-- An empty cell, or no column: the slot is that of `{base}`.
-- Numbers alone: the same part with other numbers.
-- A name: another part, with the parts inside it in brackets. The formula has its numbers.
-
-{unchanged}
-
-{tables}
-
-## How hard each method pushes a token
-
-![The panels in which each method differs most from {base}]({picture})
-
-The push of a token is −∂L/∂lp, the gradient coefficient of its log-probability; where a method averages over all tokens
-of the step, at ratio 1, it is the advantage. Blue: in a right response. Orange: in a wrong one. Broad grey lines:
-{base}'s. The picture shows the few panels in which a method differs most from `{base}`.
-
-<details markdown="1"><summary>How a push is computed</summary>
-
-- A designed optimiser step goes through `prepare`, `observe` and `loss`: {groups} groups of {size} responses with
-  {length} tokens on average, half of them right. Credit, trust region, weights, penalties and denominators all count.
-- One input varies at a time. The others stay at ratio 1, p_old = {probability:g}, entropy {entropy:g} nats, position
-  {position:g} of {length}, half of the group right. The token is the same in a right and in a wrong response.
-- Our choices, from no paper: the entropies of the other tokens follow an exponential distribution with mean
-  {mean_entropy:g} nats, each token has lp = −H, and every other right response has one token with p = {surprise:g}.
-- A method with a memory has seen two batches before: one with entropy {first:g} nats, and one like this.
-- For methods that draw tokens at random, the push is the mean over {draws} draws, and a dependence below three standard
-  errors is left out.
-- "Push on the entropy" is −∂L/∂H, for methods whose loss has a gradient through the entropy.
-- Not included: the temperature at which a method samples, and the order of its optimiser passes.
-
-</details>
-
-### Methods with the same fingerprint
-
-{equal}
-"""
+def choices() -> str:
+    """The parts of the base, one slot a line."""
+    return f"```text\n{METHODS[BASE]()}\n```"
 
 
-def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
-    """The text of the page; `picture` is the link to its picture."""
-    objectives = {name: build() for name, build in methods.items()}
+def what_changes() -> str:
+    """The slots that no method changes, and a table for each group of methods."""
+    objectives = {name: build() for name, build in METHODS.items()}
     base = objectives[BASE]
     slots = [field.name for field in dataclasses.fields(Objective) if field.name != "name"] + ["needs", "scope"]
     rows = {name: [changes(slot, objective, base) for slot in slots] for name, objective in objectives.items()}
     idle = [f"`{slot}`" for i, slot in enumerate(slots) if not any(row[i] for row in rows.values())]
-    parts = []
+    parts = [f"No method changes the slot{'s' * (len(idle) > 1)} {', '.join(idle)}."] if idle else []
     for key, (title, meaning) in TITLES.items():
         members = [name for name in objectives if name != BASE and group(objectives[name], base) == key]
         used = [i for i in range(len(slots)) if any(rows[name][i] for name in members)]
         body = [(method_link(name), *(rows[name][i] for i in used)) for name in members]
         if body:
             parts.append(f"### {title}\n\n{meaning}\n\n{table(('method', *(slots[i] for i in used)), body)}")
-    return PAGE.format(
-        generated=GENERATED.format(source="the table of methods"),
-        base=BASE,
-        base_link=method_link(BASE),
-        choices=base,
-        unchanged=f"No method changes the slot{'s' * (len(idle) > 1)} {', '.join(idle)}." if idle else "",
-        tables="\n\n".join(parts),
-        picture=picture,
-        groups=step.GROUPS,
-        size=step.SIZE,
-        length=step.LENGTH,
-        probability=step.Facts.probability,
-        entropy=step.Facts.entropy,
-        position=step.Facts.position,
-        mean_entropy=step.Facts.batch_entropy,
-        surprise=step.SURPRISE,
-        first=step.FIRST_ENTROPY,
-        draws=step.DRAWS,
-        equal=equal_ones(objectives),
-    )
+    return "\n\n".join(parts)
 
 
 def changes(slot: str, objective: Objective, base: Objective) -> str:
@@ -170,8 +103,9 @@ def group(objective: Objective, base: Objective) -> str:
     return "several" if len(changed) > 1 else "".join(changed)
 
 
-def equal_ones(objectives: Mapping[str, Objective]) -> str:
+def equal_ones() -> str:
     """Every pair whose fingerprints are equal, with the slots in which they differ all the same."""
+    objectives = {name: build() for name, build in METHODS.items()}
     slots = [field.name for field in dataclasses.fields(Objective) if field.name != "name"]
     lines = []
     for (a, one), (b, other) in itertools.combinations(objectives.items(), 2):
@@ -221,3 +155,6 @@ def difference(panel: Panel) -> float:
 def _apart(panel: Panel, one: torch.Tensor, other: torch.Tensor) -> float:
     room = panel.limit
     return round(gap(one.clamp(-room, room), other.clamp(-room, room)) / room, 6)
+
+
+TABLES = {"choices": choices, "changes": what_changes, "equal": equal_ones}  # of docs/family.md
