@@ -1,9 +1,9 @@
-"""Writes docs/parity.md: how far every engine's loss path is from the objective, method by method.
+"""Writes the table of docs/parity.md: how far every engine's loss path is from the objective, method by method.
 
-    python tools/site/parity.py                  compute all of it and write the page: a minute on an idle core
+    python tools/site/parity.py                  compute all of it and write the table: a minute on an idle core
     python tools/site/parity.py --method NAME    compute these rows only (may be repeated), keep the others
     python tools/site/parity.py --check          write nothing; exit 1 where a number is larger than the page says, or a
-                                            method or sentence is not what the page says
+                                            method is not what the page says
 
 It takes an environment with TRL and verl, as `make test-engines` sets it up.
 """
@@ -16,71 +16,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layout import method_link, table
+from layout import filled, method_link, table
 
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "parity.md"
 COMMAND = "python tools/site/parity.py"
-GENERATED = f"<!-- Written by `{COMMAND}` with the engines' environment: do not edit. -->"
-REFUSED, OPEN = "rejected", "open"
+REFUSED = "rejected"
 # Column -> (its field in what was measured, the smallest bound that is told).
 COLUMNS = {
     "embedded": ("embedded", 1e-5),
     "TRL": ("trl", 1e-5),
     "verl, 1 rank": ("verl_1", 1e-12),
     "verl, 2 ranks": ("verl_2", 1e-12),
-}
-
-TEXT = """\
-{generated}
-
-# Parity
-
-Every engine computes the same loss and gradient, up to rounding. We ran every method in every engine on one frozen
-rollout batch of a random model of a few thousand parameters. A cell has two bounds, rounded up to a power of ten: the
-difference of the **loss**, relative to the loss, and of the **gradient**, relative to its norm. Nothing is sampled
-here, and nothing ran on a GPU.
-
-- *embedded*: the engine of `tokenpo train`, in micro-batches of three rows and with the fused objective where the
-  model allows it, compared with the objective called as in [your own loop](own_loop.md) on a plain
-  forward pass with all logits. float32, gradient to the weights.
-- *TRL*: `TokenPOTrainer._compute_loss` in a run of TRL's trainer, one process, two minibatches of two micro-batches,
-  twice, against the embedded engine on the same rows at the weights that TRL had before each step; the largest of the
-  steps, the loss relative to the largest of them. float32, gradient to the weights.
-- *verl*: `objective_loss` behind phase one on verl's nested layout, against the objective, in micro-batches of 16 rows
-  on one rank and of 3 on two, there with rows that verl adds itself. float64, gradient to the log-probabilities and
-  entropies of the tokens, where verl's engine takes over. Each optimiser pass by itself; what a method remembers is as
-  at the start.
-
-Bounds end at {single} in float32 and {double} in float64: smaller differences depend on the machine. `{command}` writes
-this page, and with `--check` computes it again. *Rejected* methods raise an error that names the missing input and a
-remedy; `tests/test_parity.py` compares them with the hosts' own checks.
-
-{table}
-
-{open}{options}
-"""
-
-NOTES = {
-    "hapo": "its adaptive temperature, `tau`, is 0: nothing is sampled here",
-    "clip_cov": "`fraction` is 0.2, or hardly a token of so few would be chosen",
-    "kl_cov": "`fraction` is 0.3, likewise",
-    "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; rejected without one and without vLLM",
-    "dppo_kl": "the same",
-    "opsm": "`delta` is 0.02, so that it masks",
-    "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",
-    "prime_rl": "`low` and `high` are 0.5, likewise",
-    "m2po_rollout": "`threshold` is 0.3, likewise",
-    "flash_reinforce": "`delta` is 1, likewise",
-    "gtpo_conflict": "`most` is 9 nats, likewise",
-    "target_po": "`eta` is 0.02, or the target of such long responses would be the policy",
-    "opd": "in TRL a trainer with a `teacher_model`: `tests/hosts/trl/test_teacher.py`",
-    "gkd": "whole distributions are not among what is frozen here; in TRL it is tested against TRL's own distillation",
-    "rlsd": "in TRL as opd",
-    "sdar": "the same",
-    "sdpo": "the same",
 }
 
 
@@ -108,21 +57,12 @@ def cells(found: Any) -> dict[str, str]:
     return row
 
 
-def page(rows: Mapping[str, Mapping[str, str]]) -> str:
-    """The text, from the cells of each method."""
+def methods(rows: Mapping[str, Mapping[str, str]]) -> str:
+    """The table, from the cells of each method."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in METHODS:
         alike.setdefault(tuple(rows[name][column] for column in COLUMNS), []).append(method_link(name))
-    body = [(" ".join(names), *found) for found, names in alike.items()]
-    return TEXT.format(
-        generated=GENERATED,
-        command=COMMAND,
-        single=told(COLUMNS["TRL"][1]),
-        double=told(COLUMNS["verl, 1 rank"][1]),
-        table=table(("methods", *COLUMNS), body),
-        open=f"- *{OPEN}*: not computed yet; `{COMMAND}` does it.\n" if any(OPEN in row for row in body) else "",
-        options="\n".join(f"- `{name}`: {note}." for name, note in NOTES.items()),
-    )
+    return table(("methods", *COLUMNS), [(" ".join(names), *found) for found, names in alike.items()])
 
 
 def written(text: str) -> dict[str, dict[str, str]]:
@@ -135,7 +75,7 @@ def written(text: str) -> dict[str, dict[str, str]]:
 
 def exceeded(old: str, new: str) -> bool:
     """Whether a cell is no longer true."""
-    if REFUSED in (old, new) or OPEN in (old, new):
+    if REFUSED in (old, new):
         return old != new
     return any(float(now) > 1.5 * float(then) for then, now in zip(old.split(", "), new.split(", "), strict=True))
 
@@ -152,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.method or list(METHODS)
     found = measured(names, timeout=options.timeout)
     new = {name: cells(found[name]) for name in names}
-    rows = written(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    text = PAGE.read_text(encoding="utf-8")
+    rows = written(text)
     if options.check:
         stale = [
             name
@@ -164,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows |= new
     if missing := [name for name in METHODS if name not in rows]:
         raise SystemExit(f"docs/parity.md has no row for {', '.join(missing)} yet: run {COMMAND} without --method")
-    PAGE.write_text(page(rows), encoding="utf-8")
+    PAGE.write_text(filled(text, {"methods": lambda: methods(rows)}), encoding="utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
