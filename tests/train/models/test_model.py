@@ -1,6 +1,7 @@
 """Loading and saving: what comes back is what was saved; text, chats and adapters. The shipped tiny model."""
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from tiny_model import main
 from tokenizers.processors import TemplateProcessing
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.base.pool import Pool
 from tokenpo.train.models import LanguageModel, LoraOptions, Sampling, load, sample, save, score, vocabulary
 from tokenpo.train.models.directory import ASSETS
 from tokenpo.train.models.vocabulary import Vocabulary
@@ -122,14 +124,23 @@ def test_variables_of_a_chat_template_are_saved_with_the_model(lm, tmp_path):
         vocabulary.set_variables(lm.tokenizer, {"think": True})
 
 
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        (ENDLESS, "it does not end within 0.5 seconds"),
+        ("{{ 'a' * 2000000000 }}", "more memory than it may"),
         ("{{ ''.__class__.__mro__ }}", "is unsafe"),
     ],
 )
-def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, message):
+def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, message, monkeypatch):
+    limit = 0.5 if template == ENDLESS else 120
+    pool = Pool(Path(vocabulary.__file__).with_name("template.py"), "render", 1, limit=limit)
+    monkeypatch.setattr(vocabulary, "_template_pool", lambda: pool)
+    monkeypatch.setattr(vocabulary, "CHAT_SECONDS", limit)
     lm.tokenizer.chat_template = template
     with pytest.raises(TokenPOError, match=message) as caught:
         lm.encode([{"role": "user", "content": "1+1="}])

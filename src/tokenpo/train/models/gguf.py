@@ -157,13 +157,15 @@ def _model(fields: Mapping[str, Any], tensors: Mapping[str, Any], paired: bool) 
     config, kind = _config(fields, tensors), fields["general.architecture"]
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     weights, left, missing = {}, set(tensors), []
-    for name, _, known in _places(model, kind):
+    for name, now, known in _places(model, kind):
         source = known or name
         if source not in tensors:
             missing.append(source)
             continue
         left.discard(source)
         weight = _values(tensors[source])
+        if weight.shape != now.shape:
+            raise Unsupported(f"the tensor {source} has the shape {tuple(weight.shape)}, expected {tuple(now.shape)}")
         weights[name] = _halves(weight, config.head_dim) if paired and _is_rotated(name) else weight
     for problem, which in (("lacks", missing), ("has unknown", sorted(left))):
         if which:
@@ -354,6 +356,8 @@ def _put_tokenizer(writer: Any, lm: LanguageModel) -> None:
     written = json.loads(tokenizer.backend_tokenizer.to_str())
     added = tokenizer.added_tokens_decoder
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    if max(tokens) >= size:
+        raise Unsupported(f"the tokenizer has the token number {max(tokens)}, and the model embeds {size} tokens")
     # Rows of the embedding without a token, as in padded vocabularies.
     texts = [tokens.get(number, f"[PAD{number}]") for number in range(size)]
 

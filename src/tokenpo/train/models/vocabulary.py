@@ -1,19 +1,24 @@
 """Converts text and chats to token ids and back; needs a tokenizer, but no weights."""
 
+import functools
 import itertools
 import json
 import re
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
+from ...base.pool import Pool
 from ...base.text import first_line
 from ...records.trace import pieces
 
 _TAG = re.compile(r"[<\[◁]/?(?:think(?:ing)?|thoughts?|reason(?:ing)?|answer|\|\w+_of_thought\|)[>\]▷]", re.IGNORECASE)
 _TOLD: weakref.WeakSet[Any] = weakref.WeakSet()  # tokenizers of which `_warn_of_text` has warned
+CHAT_SECONDS = 10.0  # limit for rendering a prompt
+CHAT_MEMORY = 2**30  # its limit of address space, bytes
 
 
 class Vocabulary:
@@ -62,19 +67,24 @@ class Vocabulary:
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Token ids of a chat up to the response, which continues a last message of the assistant if there is one.
 
+    The template runs in a process with limits.
+
     Raises:
-        TokenPOError: the chat template is missing or fails.
+        TokenPOError: the chat template is missing, fails, or exceeds `CHAT_SECONDS` or `CHAT_MEMORY`.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise TokenPOError("the tokenizer has no chat template: give the prompt as text, or take another model")
-    begun = bool(messages) and messages[-1].get("role") == "assistant"
-    opening = {"continue_final_message": True} if begun else {"add_generation_prompt": True}
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **opening)
-    except Exception as error:  # a template is a program, which transformers runs in a sandbox
+        (outcome,) = _template_pool().map([(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)])
+        if outcome.note:
+            timeout = outcome.note == "timeout"
+            raise ValueError(f"it does not end within {CHAT_SECONDS:g} seconds" if timeout else outcome.note)
+        if "failed" in outcome.value:
+            raise ValueError(outcome.value["failed"])
+    except (ValueError, TypeError) as error:
         fault = f"fails on the prompt {messages!r:.80}: {first_line(error)}; give other messages, or correct it"
         raise TokenPOError(f"the chat template of {tokenizer.name_or_path} {fault}") from error
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(outcome.value["text"], add_special_tokens=False)["input_ids"])
 
 
 def set_variables(tokenizer: Any, variables: Mapping[str, bool | int | float | str]) -> None:
@@ -102,3 +112,9 @@ def _warn_of_text(tokenizer: Any) -> None:
             "answer nothing; give chat messages (in the task files: chat = true), unless it is a base model",
             stacklevel=3,
         )
+
+
+@functools.cache
+def _template_pool() -> Pool:
+    """The process that renders the templates of all models; it starts with the first chat."""
+    return Pool(Path(__file__).with_name("template.py"), "render", workers=1, limit=CHAT_SECONDS, memory=CHAT_MEMORY)
