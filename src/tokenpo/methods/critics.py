@@ -35,8 +35,8 @@ def ppo(
 ) -> Objective:
     """Uses a learnt value as the baseline of every token and as the estimate of the reward still to come.
 
-        δ_it = r_it + gamma V_i,t+1 − V_it,   V after the last token 0
-        r_it = 1[last token] R_i − beta (lp_old − lp_ref) − entropy · lp_old,   all before the update
+        δ_it = R_it + gamma V_i,t+1 − V_it,   V after the last token 0
+        R_it = 1[last token] R_i − beta (lp_old − lp_ref) − entropy · lp_old,   all before the update
         A_it = Σ_k (gamma lam)^k δ_i,t+k   (GAE, 1506.02438 eq. 16),   whitened over the tokens of the batch
         G_it = V_it + A'_it,   A' with the critic's own lam and before whitening
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
@@ -116,8 +116,8 @@ def rto(
 ) -> Objective:
     """PPO whose tokens each earn the log-ratio of a DPO-trained model to the reference, and the last the reward too.
 
-        r_it = clip(dpo · (log π_dpo − log π_ref), ±bound) − beta · (log π_old − log π_ref) + 1[last token] · R_i
-        A_it = Σ_k lam^k δ_i,t+k,   δ_it = r_it + V_i,t+1 − V_it,   whitened over the tokens of the batch
+        R_it = clip(dpo · (log π_dpo − log π_ref), ±bound) − beta · (log π_old − log π_ref) + 1[last token] · R_i
+        A_it = Σ_k lam^k δ_i,t+k,   δ_it = R_it + V_i,t+1 − V_it,   whitened over the tokens of the batch
         J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
         L_critic as in ppo, its target V + A with the same lam
 
