@@ -68,7 +68,6 @@ def test_runs_of_a_seed_share_everything_but_the_method(plan):
         ("a@grpo,a@dapo", 2, [], TokenPOError, "names a twice"),
         ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
-        ("a b@grpo,a-b@dapo", 2, [], TokenPOError, "would share the directory"),
     ],
 )
 def test_mistakes_are_named(plan, methods, seeds, overrides, kind, message):

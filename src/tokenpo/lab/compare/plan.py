@@ -106,7 +106,6 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
     runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
     firsts = runs[: len(entries)]  # one of each method
     objectives = {run.label: str(accepted_here(run.config)) for run in firsts}
-    _check_directories(firsts)
     shared = firsts[0].config.model_dump(mode="json", exclude={"method", "seed", "output"})
     return Plan(
         Subject(
@@ -143,18 +142,6 @@ def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Pat
     words = [word for setting in overrides for word in ("--set", setting)]
     arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)
-
-
-def _check_directories(runs: Sequence[PlannedRun]) -> None:
-    owners: dict[str, str] = {}
-    for run in runs:
-        name = run.directory.name.lower()  # some file systems ignore case
-        if name in owners:
-            raise TokenPOError(
-                f"--methods: {owners[name]} and {run.label} would share the directory {run.directory}: tell them apart "
-                "as LABEL@METHOD:KEY=VALUE"
-            )
-        owners[name] = run.label
 
 
 def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> Iterator[str]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest, require_package
 from ...base.text import first_line
 from ...train.tasks.extract import EXTRACTORS
 from ...train.tasks.files import READERS, Files, Layout, Row, read_rows
@@ -116,12 +116,8 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
 
 def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
     """The rows of a split, at most `most`, with each row's place for messages."""
-    try:
-        datasets: Any = import_module("datasets")
-    except ImportError as error:
-        raise TokenPOError(
-            f"{hub} needs the package datasets: pip install 'tokenpo[hub]', or give a local copy with --data FILE"
-        ) from error
+    require_package(f"{hub}, unless a local copy is given with --data FILE,", "datasets", "hub")
+    datasets: Any = import_module("datasets")
     try:
         table = datasets.load_dataset(hub, config or None, split=split)
     except Exception as error:

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from ...base.text import differences
 from ...core.head.kept import Cut
 from ...core.seeds import keyed_seed
 from ...records.log import versions
-from ...train.models import LanguageModel, Sampling
+from ...train.models import LanguageModel, Sampling, require_room
 from ...train.models.directory import identity, is_local
-from ...train.run.rollout import draw
+from ...train.run.rollout import draw, pose
 from ...train.tasks import Task
 from ...train.tasks.files import Files
 from .summary import Summary, record_of
@@ -36,7 +35,7 @@ class SamplingOptions:
     the run's own evaluation.
 
     Raises:
-        TokenPOError: an invalid number; the message names the option.
+        TokenPOError: an invalid number.
     """
 
     samples: int = 1
@@ -49,14 +48,9 @@ class SamplingOptions:
     min_p: float = 0.0
 
     def __post_init__(self) -> None:
-        for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
-            if value < 1:
-                raise TokenPOError(f"{option} is {value}, expected at least 1")
-        try:
-            self.sampling()
-        except TokenPOError as error:
-            message = re.sub(r"Sampling\.(\w+)", lambda field: "--" + field[1].replace("_", "-"), str(error))
-            raise TokenPOError(message) from error
+        self.sampling()
+        if min(self.samples, self.rows) < 1:
+            raise TokenPOError(f"--samples-per-prompt {self.samples} --rows {self.rows}: give at least 1 of each")
         if self.temperature == 0 and self.samples > 1:
             raise TokenPOError(
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
@@ -132,6 +126,8 @@ def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Cal
     """
     options, sampling = plan.options, plan.options.sampling()
     busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"
+    # Every prompt is tried before anything is written.
+    pose(plan.lm, plan.task, "test", 0, plan.count, lambda ids: require_room(plan.lm, ids, sampling))
     with _writing(directory):
         prepare(directory, config)
         with locked(directory / ".lock", busy):
