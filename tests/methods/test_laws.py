@@ -54,7 +54,7 @@ OPTIONS: dict[str, list[dict]] = {
     "arm": [{"alpha": 1.0, "fraction": 0.5, "only_correct": True}],
     "maxrl": [{"baseline": "kept"}, {"baseline": "none"}, {"order": 3}],
     "topr": [{"level": "token", "signal": "advantage"}],
-    "dhpo": [{"mixing": "entropy"}, {"mixing": "entropy", "form": "min_of_mixes"}],
+    "dhpo": [{"mixing": "entropy"}],
     "egspo": [{"curve": "chord"}],
     "opsm": [{"delta": 0.05, "anchor": "rollout", "beta": 0.1}],
     "fipo": [{"dual": 3.0, "least": 0.5}],

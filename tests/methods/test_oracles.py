@@ -27,7 +27,7 @@ STOPPED |= {"sdpo", "up", "gvpo", "target_po", "decoupled"}
 # The same for some of the options; of m2po the bound is a token, without gradient.
 STOPPED_WITH = {
     "tr_grpo": lambda options: options.get("weight_prob") != "old",
-    "dhpo": lambda options: options["mixing"] == "entropy" or options["form"] == "min_of_mixes",
+    "dhpo": lambda options: options["mixing"] == "entropy",
     "egspo": lambda options: options["curve"] == "chord",
     "m2po": lambda options: options.get("budget") != 9.0,
     "sdar": lambda options: options.get("coef") != 0.0,

@@ -24,7 +24,6 @@ def hesitating(entropy: float) -> Sample:
     return RAGGED.but(old_entropy=entropy * RAGGED.mask)
 
 
-FORMS = ("mix_of_mins", "min_of_mixes")
 UNCLIPPED = {"low": 1.0, "high": 1e9, "dual": 1e9}
 WHOLE = [
     ("adv_reweight", {"a": 0.0, "high": 0.2, "dual": None, "beta": 0.0}, "grpo", {}, EQUAL),
@@ -34,10 +33,10 @@ WHOLE = [
     # every response has the one id, and as often
     *((name, {"mu": np.inf}, "dapo", {"high": 0.2, "dual": None}, RAGGED) for name in ("clip_b", "clip_v")),
     ("ktae", {}, "dapo", {"high": 0.2, "dual": None}, EQUAL.but(token_ids=0 * EQUAL.token_ids)),
-    *(("dhpo", {"mixing": m, "form": f}, "grpo", {}, ON_POLICY) for m in ("average", "entropy") for f in FORMS),
+    *(("dhpo", {"mixing": m}, "grpo", {}, ON_POLICY) for m in ("average", "entropy")),
     # a = 1 where all tokens hesitate alike; a certain response is shared evenly
-    *(("dhpo", {"mixing": "entropy", "form": f}, "grpo", {"high": 0.28}, hesitating(0.7)) for f in FORMS),
-    *(("dhpo", {"mixing": "entropy", "form": f}, "dhpo", {"form": f}, hesitating(0.0)) for f in FORMS),
+    ("dhpo", {"mixing": "entropy"}, "grpo", {"high": 0.28}, hesitating(0.7)),
+    ("dhpo", {"mixing": "entropy"}, "dhpo", {}, hesitating(0.0)),
     ("dppo_tv", {"threshold": 1.0, "cap": 1e9, "anchor": "old"}, "cispo", {"high": 1e9}, RAGGED),
     # also next to zero, and at what rounding in another engine may leave
     *(("edge_grpo", {}, "grpo", {}, hesitating(entropy)) for entropy in (0.7, 5e-9, 0.0, -2e-8)),

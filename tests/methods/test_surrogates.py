@@ -95,11 +95,8 @@ NEITHER = np.array([[1.0], [0.0], [-1.0]])
 QUARTER = by_hand([[1.0, 1.0]], [0], old_entropy=[[1.0, 0.25]])
 BOUNDS = [
     # half of [0.8, 1.28] and half of [0.9997, 1.0004]; by the entropy all of the first, then a quarter of it
-    *(("dhpo", QUARTER, {"form": form}, [[0.89985] * 2], [[1.1402] * 2]) for form in ("mix_of_mins", "min_of_mixes")),
-    *(
-        ("dhpo", QUARTER, {"form": form, "mixing": "entropy"}, [[0.8, 0.949775]], [[1.28, 1.0703]])
-        for form in ("mix_of_mins", "min_of_mixes")
-    ),
+    ("dhpo", QUARTER, {}, [[0.89985] * 2], [[1.1402] * 2]),
+    ("dhpo", QUARTER, {"mixing": "entropy"}, [[0.8, 0.949775]], [[1.28, 1.0703]]),
     # of the log-ratio, which is at most 20
     ("gmpo", QUARTER, {"low": 0.3, "high": 0.2}, [[np.exp(-0.3)] * 2], [[np.exp(0.2)] * 2]),
     ("gmpo", QUARTER, {"high": 700.0}, [[np.exp(-0.4)] * 2], [[np.exp(20)] * 2]),
@@ -116,13 +113,12 @@ def test_the_bounds_that_are_reported(name: str, sample: Sample, options: dict, 
     np.testing.assert_allclose(terms["high"], high, rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["mix_of_mins", "min_of_mixes"])
-def test_dhpo_without_an_upper_clip_has_one_where_the_token_has_no_share(form: str) -> None:
+def test_dhpo_without_an_upper_clip_has_one_where_the_token_has_no_share() -> None:
     """a = 1, 0: the first token's bound is its own, none, and the second's that of the response, 1.0004."""
     sample = by_hand([[1.0, 1.0]], [0], old_entropy=[[1.0, 0.0]])
-    got = outcome("dhpo", sample, mixing="entropy", form=form, high=np.inf)
+    got = outcome("dhpo", sample, mixing="entropy", high=np.inf)
     np.testing.assert_allclose(got.terms["high"], [[np.inf, 1.0004]])
-    got = outcome("dhpo", sample, mixing="entropy", form=form, sequence_high=np.inf)
+    got = outcome("dhpo", sample, mixing="entropy", sequence_high=np.inf)
     np.testing.assert_allclose(got.terms["high"], [[1.28, np.inf]])
 
 
@@ -352,16 +348,14 @@ def test_shaping_and_labels(method: str, rewards: list[float], labels: list[int]
 UP, DOWN = np.ones((1, 2)), -np.ones((1, 2))
 
 
-@pytest.mark.parametrize(("form", "value", "slope"), [("mix_of_mins", 0.5502, 0.05), ("min_of_mixes", 0.8, 0.8)])
-def test_dhpo(form: str, value: float, slope: float) -> None:
+def test_dhpo() -> None:
     """A = 1 on one response at r = 0.1 and 22.5: s = sqrt(2.25) = 1.5; A = 0 on another of two. Half and half.
 
-    Token 0: (0.1 + 1.0004) / 2 = 0.5502, of which only r moves, 0.05; the other form: m = (0.1 + 1.5) / 2 = 0.8 is less
-    than m' = (0.8 + 1.0004) / 2: both ratios move, and the outlier of one holds the minimum.
-    Token 1: both are clipped in either form, (1.28 + 1.0004) / 2 = 1.1402.
+    Token 0: (0.1 + 1.0004) / 2 = 0.5502, of which only r moves, 0.05.
+    Token 1: both are clipped, (1.28 + 1.0004) / 2 = 1.1402.
     """
     sample, advantage = by_hand([[0.1, 22.5], [5.0, 5.0]], [0, 0]), np.array([[1.0, 1.0], [0.0, 0.0]])
-    got = moves("dhpo", sample, -(value + 1.1402) / 4, [[-slope / 4], [0]], advantage=advantage, form=form)
+    got = moves("dhpo", sample, -(0.5502 + 1.1402) / 4, [[-0.05 / 4], [0]], advantage=advantage)
     assert got.terms["clipped"].tolist() == [[0, 1], [0, 0]]
     np.testing.assert_allclose(got.terms["ratio"], [[0.8, 12], [5, 5]], rtol=1e-12)
 

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 NOTATION = re.compile(r"^\| notation \|.*\n(?:\|.*\n)+", re.MULTILINE)
 FORMULAS = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A letter, Greek or Latin, perhaps with marks above it, or the end of a bracket or a number; then what stands below and
-# above it: r_it, p_old,it, V_i,t+1, Σ_{k∈O}, R_(i), A^E_i, (1 − p)^k. A name of the code: mix_of_mins, `influence`.
+# above it: r_it, p_old,it, V_i,t+1, Σ_{k∈O}, R_(i), A^E_i, (1 − p)^k. A name of the code: max_new_tokens, `influence`.
 BELOW = r"_(?P<{}>\{{[^}}]*\}}|\([^)]*\)|[^\W_²³]+(?:,[<>≤≥]?[^\W_²³]+(?:\+[^\W_]+)?)*)"
 SYMBOL = re.compile(
     r"`(?P<quoted>[^`]+)`|(?P<name>[a-z]+(?:_[a-z]+){2,})|(?<![\d'])(?<!\d[a-z])(?<![^\W\d_]-)"

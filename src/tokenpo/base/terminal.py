@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -32,13 +32,6 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 SIGNALS = (*ENDING, signal.SIGHUP)
 
 
-def _caught_by(handler: Any) -> dict[signal.Signals, Any]:
-    """Handles the signals that are not ignored, in the main thread only; returns the handlers before."""
-    mine = threading.current_thread() is threading.main_thread()
-    caught = [number for number in SIGNALS if mine and signal.getsignal(number) is not signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in caught}
-
-
 class Interrupt:
     """Within this context SIGINT, SIGTERM and SIGHUP set `asked`; outside the main thread it changes nothing."""
 
@@ -47,7 +40,9 @@ class Interrupt:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupt":
-        self._before = _caught_by(self._ask)
+        mine = threading.current_thread() is threading.main_thread()
+        caught = [number for number in SIGNALS if mine and signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._ask) for number in caught}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,14 +61,3 @@ class Interrupt:
         for number in numbers:
             if number in self._before:
                 signal.signal(number, self._before.pop(number))
-
-
-@contextlib.contextmanager
-def all_as_ctrl_c() -> Iterator[None]:
-    """Within this context SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does; only in the main thread."""
-    before = _caught_by(signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

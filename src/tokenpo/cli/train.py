@@ -51,8 +51,8 @@ def train(options: argparse.Namespace) -> int:
     directory = _trained(options, config)
     if directory is None:
         return 130
-    if not options.no_report and (code := _reported(directory, config)):
-        return code
+    if not options.no_report:
+        _reported(directory, config)
     if options.push:
         print(f"uploading; if that fails: tokenpo push {directory} {options.push}", flush=True)
         upload(directory / "model", options.push)
@@ -114,23 +114,14 @@ def _estimate(evaluation: Mapping[str, Any], key: str, ends: str) -> str:
     return f"{evaluation[key]:.3f}{interval}"
 
 
-def _reported(directory: Path, config: Any) -> int:
-    """Writes the report of a finished run and sends it to the run's trackers; 130 if that was interrupted."""
-    from ..base.terminal import all_as_ctrl_c
+def _reported(directory: Path, config: Any) -> None:
+    """Writes the report of a finished run and sends it to the run's trackers."""
+    from ..lab.report.page import write_report
     from ..train.run.trackers import send_report
 
-    try:
-        with all_as_ctrl_c():
-            from ..lab.report.page import write_report
-
-            page = write_report(directory)
-    except KeyboardInterrupt:
-        again = f"tokenpo report {directory}"
-        print(f"tokenpo: interrupted; the run is whole, and its report is written by: {again}", file=sys.stderr)
-        return 130
+    page = write_report(directory)
     print(f"report: {page}")
     send_report(directory, config, page, print)
-    return 0
 
 
 def recipes(options: argparse.Namespace) -> int:

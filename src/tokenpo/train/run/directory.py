@@ -72,11 +72,9 @@ def hold(path: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
     def sentence(why: str) -> str:
-        made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
-        remedy = f"{made}: make room, then go on with tokenpo train --resume {path}"
-        if not (path / "config.json").is_file():
-            remedy = "Nothing was begun there: make room, then give the same command again"
-        return f"the run directory {path} cannot be written: {why}. {remedy}"
+        begun = (path / "config.json").is_file()
+        remedy = f"go on with tokenpo train --resume {path}" if begun else "give the same command again"
+        return f"the run directory {path} cannot be written: {why}: make room, then {remedy}"
 
     busy = f"{path} is being trained by another process: wait for it, or stop it"
     with explained(sentence, SafetensorError), locked(path / ".lock", busy):
@@ -94,16 +92,9 @@ def new_directory(config: Config) -> Path:
                     free.mkdir()
                     return free
         path.mkdir(parents=True, exist_ok=True)
-        if not never_began(path):
+        if not is_fresh(path):
             raise TokenPOError(f"{path} is not empty: resume it with --resume {path}, or give another with --out")
     return path
-
-
-def never_began(path: Path) -> bool:
-    """Whether a directory is empty, or has only config and hashes of a run that never began."""
-    config = path / "config.json"
-    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, INPUTS}
-    return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
 
 
 def describe(path: Path, plan: Plan) -> None:
