@@ -96,8 +96,13 @@ class LanguageModel(Vocabulary):
 
 
 def resolve_device(name: str) -> str:
-    """The device that a setting names; "auto" is cuda if there is one, else cpu."""
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    """The device that a setting names; "auto" is cuda if there is one, else cpu. TokenPOError if it can't be used."""
+    device = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
+    return device
 
 
 def positions(model: Any) -> int | None:
