@@ -2,7 +2,7 @@
 
 Names and behaviour are TRL's, except for the loss: the classes extend `TokenPOConfig` and `TokenPOTrainer` of
 `tokenpo.hosts.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
-computes at the settings of the config; settings for which no method computes TRL's loss are refused.
+computes at the settings of the config; settings for which no method computes TRL's loss are rejected.
 `AsyncGRPOTrainer(method=...)` takes TRL's own config.
 """
 

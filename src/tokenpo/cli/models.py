@@ -13,7 +13,7 @@ IMPORT = """examples:
   tokenpo import SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
   tokenpo eval models/smollm2 --task sums
 
-The weights are dequantised. The tokenizer cuts texts by the rule that the file names; an unknown rule is refused.
+The weights are dequantised. The tokenizer cuts texts by the rule that the file names; an unknown rule is rejected.
 """
 EXPORT = """examples:
   tokenpo export runs/smollm2-dapo-seed0 trained.gguf

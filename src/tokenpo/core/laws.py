@@ -286,7 +286,7 @@ def same_inputs_same_bytes(objective: Any) -> None:
 
 @law
 def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
-    """An objective of batch scope refuses a part of a step if `observe` did not see the whole step."""
+    """An objective of batch scope rejects a part of a step if `observe` did not see the whole step."""
     if getattr(objective, "scope", "row") == "row":
         return
     inputs = fitting(objective, 10)

@@ -32,7 +32,7 @@ def negotiate(
 def missing(
     objective: Objective, provides: frozenset[str], engine: str, remedies: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yields a sentence for each input that `negotiate` refuses."""
+    """Yields a sentence for each input that `negotiate` rejects."""
     for name in sorted(objective.needs - provides):
         computed = any(part.gives == name for part in objective.supplied)
         remedy = (remedies or {}).get(name) or (

@@ -232,7 +232,7 @@ def grpo_passk(
     The group is worth its best response, max_j R_j; response i adds R_(1) − R_(2) to that if it is alone at the top.
     Defaults: the division by the deviation and eps 1e-6 are a framework's; the derivation has no division: std=False.
     Clip 0.2/0.2, no dual clip and the token mean are the framework's usual loss.
-    Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it.
+    Departures: k is the size of the group. A group of one has advantage 0; the framework rejects it.
     Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the
     other 0.
     """

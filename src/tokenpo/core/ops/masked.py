@@ -111,7 +111,7 @@ def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
     tensor([[3.],
             [2.]])
     """
-    nearest_rank(q, 1)  # refuses q outside [0, 1]
+    nearest_rank(q, 1)  # rejects q outside [0, 1]
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     rank = (q * last.double()).round().long()
     return x.detach().masked_fill(~mask, torch.inf).sort(1).values.gather(1, rank)

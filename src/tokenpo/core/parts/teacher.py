@@ -60,7 +60,7 @@ class TeacherKl(Divergence):
     """beta · estimator(x): the divergence KL(p ‖ q) from the teacher.
 
     The default has the value of k1 and the gradient of k2, which on policy is that of KL(p ‖ q) at the sampled states;
-    k3's is that of KL(q ‖ p), with the variance of q / p. K1 alone is refused: its gradient is 0 in expectation.
+    k3's is that of KL(q ‖ p), with the variance of q / p. K1 alone is rejected: its gradient is 0 in expectation.
 
     Args:
         beta: coefficient, ≥ 0.

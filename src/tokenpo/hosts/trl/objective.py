@@ -1,4 +1,4 @@
-"""Builds a trainer's objective from the method and TRL's settings; refuses what TRL cannot do. Imports no TRL."""
+"""Builds a trainer's objective from the method and TRL's settings; rejects what TRL cannot do. Imports no TRL."""
 
 import copy
 import dataclasses

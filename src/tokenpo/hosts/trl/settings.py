@@ -1,4 +1,4 @@
-"""The fields of TRL's `GRPOConfig` that are refused, and the method for each form of TRL's loss. Imports no TRL."""
+"""The fields of TRL's `GRPOConfig` that are rejected, and the method for each form of TRL's loss. Imports no TRL."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -106,7 +106,7 @@ def cut_of(args: Any) -> Cut:
 
 
 def touched(args: Any, defaults: Mapping[str, Any], taken: Collection[str] = ()) -> Iterator[str]:
-    """Yields a sentence for each refused field that is set, unless it is in `taken`, the fields that became options."""
+    """Yields a sentence for each rejected field that is set, except those in `taken`, which became options."""
     for name, remedy in REFUSED.items():
         value, default = getattr(args, name), defaults[name]
         if value != default and name not in taken:

@@ -1,4 +1,4 @@
-"""Builds the objective of `algorithm.tokenpo`, and changes or refuses verl's own settings for it."""
+"""Builds the objective of `algorithm.tokenpo`, and changes or rejects verl's own settings for it."""
 
 # pyright: reportMissingImports=false
 import math

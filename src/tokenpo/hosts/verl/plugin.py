@@ -32,7 +32,7 @@ def after_import(module: str, action: Callable[[], object]) -> None:
 
 
 def trainers() -> None:
-    """Registers our trainer, and makes verl's own trainers refuse a config with algorithm.tokenpo."""
+    """Registers our trainer, and makes verl's own trainers reject a config with algorithm.tokenpo."""
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
     for mode, stock in list(TRAINER_REGISTRY.items()):

@@ -1,4 +1,4 @@
-"""The table of verl's settings that are refused, set, or allowed for some objectives; does not import verl."""
+"""The table of verl's settings that are rejected, set, or allowed for some objectives; does not import verl."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Setting:
     only: tuple[Any, ...] = ()  # allowed values, the remedy first; empty for any
     never: tuple[Any, ...] = ()
     applies: Callable[[Objective], bool] = lambda objective: True  # objectives for which `only` and `never` hold
-    why: str = ""  # reason of a refusal; `words` if empty
+    why: str = ""  # reason of a rejection; `words` if empty
     remedy: str = ""  # if empty: set the first value of `only`
     set_where: Callable[[Objective], bool] = lambda objective: False  # objectives for which it is set to `becomes`
     becomes: Any = True
@@ -82,10 +82,10 @@ SETTINGS: tuple[Setting, ...] = (
     _refused("algorithm.gamma", 1.0, _DISCOUNT),
     _refused("algorithm.lam", 1.0, _DISCOUNT),
     # Where it is not set, verl follows adv_estimator.
-    _used("critic.enable", "switched on where the objective reads a value, refused elsewhere", only=(False, None),
+    _used("critic.enable", "switched on where the objective reads a value, rejected elsewhere", only=(False, None),
               applies=lambda o: o.critic is None, why="it reads no value", set_where=_reads("value")),
     _refused("critic.loss_agg_mode", "token-mean", "its loss is a mean over tokens", applies=_reads("value")),
-    _used("trainer.critic_warmup", "steps that train the critic alone; refused where the objective reads no value",
+    _used("trainer.critic_warmup", "steps that train the critic alone; rejected where the objective reads no value",
               only=(0,), applies=lambda o: o.critic is None, why="it has no critic, and the policy would wait"),
     _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
     _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
@@ -111,15 +111,15 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ACTOR}.kl_loss_type", "low_var_kl", f"{_KL}.estimator names it"),
     _refused(f"{ACTOR}.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
     # verl's distillation starts its teachers, and its loss is replaced by ours.
-    _used("distillation.enabled", "switched on where the objective reads a teacher, refused elsewhere",
+    _used("distillation.enabled", "switched on where the objective reads a teacher, rejected elsewhere",
               only=(False,), applies=lambda o: "teacher_logprob" not in o.needs, why="it reads no teacher",
               set_where=_reads("teacher_logprob")),
     _used(f"{ROLLOUT}.temperature", "also of log-probabilities and entropies; 1 where the objective reads a "
               "teacher", only=(1,), applies=_reads("teacher_logprob"), why="verl's teachers score at temperature 1"),
-    _used(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "
+    _used(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; rejected for methods whose memory "
               "sees all that was drawn", only=(False,), applies=_counts_drawn, why="its memory must see every rollout "
               "that is drawn, and verl drops groups before their entropies are known"),
-    _used(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are refused", only=("fsdp2", "fsdp"),
+    _used(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are rejected", only=("fsdp2", "fsdp"),
               why="tokenpo's loss ran in verl's FSDP engines only"),
     _used(f"{ACTOR}.calculate_entropy", "switched on where the objective reads the current entropy",
               set_where=_reads("entropy")),
@@ -134,9 +134,9 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(f"{ROLLOUT}.repetition_penalty", 1.0, "verl's agent loops ask for 1.0, whatever it is"),
     _refused(f"{ROLLOUT}.full_determinism", False, "it gives every request of a replica one seed, so that the "
              "responses to a prompt are copies of one another"),
-    _used(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
+    _used(f"{ROLLOUT}.name", "`sglang` and `trtllm` are rejected where the temperature adapts",
               never=("sglang", "trtllm"), remedy=f"set {ROLLOUT}.name=vllm{_COLD}", **_HEAT),
     _used(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
-              "temperature adapts; others are refused there", only=LOOPS, set_where=_HEAT["applies"], becomes=LOOP,
+              "temperature adapts; others are rejected there", only=LOOPS, set_where=_HEAT["applies"], becomes=LOOP,
               remedy=f"set {ROLLOUT}.agent.default_agent_loop={LOOP}{_COLD}", **_HEAT),
 )  # fmt: skip

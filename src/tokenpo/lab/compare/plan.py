@@ -1,7 +1,7 @@
 """The runs of a comparison, each with its directory: methods times seeds to train, or runs of any host that exist.
 
 Runs that exist are grouped under the labels that the user gives: `LABEL=PATTERN`. Planned runs are trained as
-processes, several at once: finished ones are skipped, unfinished ones resumed, and other directories are refused.
+processes, several at once: finished ones are skipped, unfinished ones resumed, and other directories are rejected.
 """
 
 import glob
@@ -217,7 +217,7 @@ def _matched(text: str) -> tuple[str, list[Path]]:
     label, _, pattern = (part.strip() for part in text.partition("="))
     if not label or not pattern:
         raise TokenPOError(f"--runs {text}: {FORM}")
-    # Path.glob refuses absolute patterns.
+    # Path.glob rejects absolute patterns.
     paths = [Path(path) for path in sorted(glob.glob(str(expanded(pattern))))]  # noqa: PTH207
     if not (directories := [path for path in paths if path.is_dir()]):
         raise TokenPOError(f"--runs {text}: no directory matches {pattern}: {FORM}")

@@ -122,7 +122,7 @@ def _hash(content: bytes) -> str:
 def sample_model(plan: SamplingPlan, directory: Path, config: Config, watch: Callable[[int], None]) -> None:
     """Draws the samples that are missing in the directory; equal plans give equal bytes, interrupted or not.
 
-    A directory with another `config` is refused. `watch` is called with the number of finished problems.
+    A directory with another `config` is rejected. `watch` is called with the number of finished problems.
     """
     options, sampling = plan.options, plan.options.sampling()
     busy = f"{directory} is being written by another evaluation: wait, or give another place with --out"

@@ -86,7 +86,7 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
 
 
 def _limits(objective: Objective, recording: Recording, dropped: Tensor | None) -> Iterator[str]:
-    """Notes: parts of the method that the push leaves out, refusals in training, tokens that a correction drops."""
+    """Notes: parts of the method that the push leaves out, rejections in training, tokens that a correction drops."""
     if objective.entropy_gradient:
         yield "an entropy bonus pushes through the entropy too, which a push on log-probabilities leaves out."
     if objective.teacher_beta is not None:
@@ -101,7 +101,7 @@ def _limits(objective: Objective, recording: Recording, dropped: Tensor | None) 
         yield "it also samples at a temperature of its own; these rollouts may have been sampled at another."
     if recording.lag is not None and objective.assumes_on_policy and not objective.corrects_rollout:
         part = objective.assumes_on_policy[0]
-        yield f"{part} takes the policy for the one that sampled, so that training refuses tokens of older policies."
+        yield f"{part} takes the policy for the one that sampled, so that training rejects tokens of older policies."
     if dropped is not None:
         mask = recording.rollouts.mask
         hit = dropped.any(1)
@@ -323,7 +323,7 @@ def objectives(entries: Sequence[Entry], correction: str | None) -> list[Objecti
 def explain_all(
     recording: Recording, entries: Sequence[Entry], quantile: float = 0.8, correction: str | None = None
 ) -> Explanation:
-    """Explains every method whose inputs the recording has; the others are refused with the reason.
+    """Explains every method whose inputs the recording has; the others are rejected with the reason.
 
     Tokens at or above `quantile` of the entropy have high entropy; `correction` is applied to every method.
     """

@@ -184,7 +184,7 @@ def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
 
 
 def _save_weights(model: Any, directory: Path) -> None:
-    """Saves the weights, and the generation settings unchanged: transformers refuses to save some that it loads."""
+    """Saves the weights, and the generation settings unchanged, as transformers does not save all that it loads."""
     settings = model.generation_config
     model.generation_config = GenerationConfig()
     try:

@@ -103,7 +103,7 @@ def pose(
     """`count` problems from position `start` on, and their prompts as token ids.
 
     Raises:
-        TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` refuses it.
+        TokenPOError: naming the problem, if its prompt has no tokens, the tokenizer fails on it or `check` rejects it.
     """
     problems = task.problems(split, start, count)
     prompts = encode_prompts(vocabulary, problems, start, lambda place: problems[place].prompt, check, split=split)

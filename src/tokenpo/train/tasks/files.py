@@ -87,8 +87,8 @@ class Layout:
 
     prompt_key: str  # "" if the template names all columns it needs
     answer_key: str
-    needs_answer: bool  # refuse a row without a reference
-    gives_away: bool = False  # refuse a template that names the column with the reference
+    needs_answer: bool  # reject a row without a reference
+    gives_away: bool = False  # reject a template that names the column with the reference
     chat: bool = False
     system: str = ""
     template: str = "{question}"  # around plain text: {question} is the prompt, {NAME} the column of that name

@@ -21,7 +21,7 @@ from .types import Problem, Score, Verifier
 
 @dataclass(frozen=True)
 class VerifierOptions:
-    """Options of the task `files`, which documents them; each verifier accepts some and refuses the others."""
+    """Options of the task `files`, which documents them; each verifier accepts some and rejects the others."""
 
     extract: str = ""
     correct_at: float = 1.0
