@@ -57,21 +57,17 @@ class Cloud:
         directory: of the model.
         dtype: that it computes in; what goes over the network is float32 in any case.
         chunk: most sequences of one request.
-        told: changes what a sampler returns, (tokens, log-probabilities) -> the same, to play a server that errs.
         seen: asked with the server before each step of its optimiser.
         divides: the loss of each sequence by max(sum of its weights, 1e-9), as SkyRL's jax backend does.
-        fault: takes the kind of a request and its answer; returns another answer, or raises.
         saved: weights, and the optimiser's state with those to go on from, by path.
         requests: kinds, in order.
     """
 
     directory: Path
     chunk: int = 5
-    told: Callable[[list[int], list[float]], tuple[list[int], list[float]]] = lambda *pair: pair
     seen: Callable[[Weights], None] | None = None
     dtype: str = "float32"
     divides: bool = False
-    fault: Callable[[str, Any], Any] = lambda kind, value: value
     saved: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
@@ -149,7 +145,7 @@ class TrainingClient(RealTrainingClient):
                 async with self._take_turn(chunk.request_id):
                     self.cloud.requests.append("forward" if forward_only else "backward")
                     parts.append(self.weights.forward_backward(chunk.data, forward_only, loss_fn))
-            return self.cloud.fault(self.cloud.requests[-1], combine_fwd_bwd_output_results(parts))
+            return combine_fwd_bwd_output_results(parts)
 
         return self.holder.run_coroutine_threadsafe(run())
 
@@ -162,7 +158,6 @@ class TrainingClient(RealTrainingClient):
                 if self.cloud.seen:
                     self.cloud.seen(self.weights)
                 self.weights.step(optim_params or adam_params)
-                self.cloud.fault("step", None)
 
         return self.holder.run_coroutine_threadsafe(run())
 
@@ -170,15 +165,15 @@ class TrainingClient(RealTrainingClient):
         path = f"tinker://run-1/weights/{name}"
         assert overwrite or path not in self.cloud.saved
         self.cloud.keep(path, self.weights)
-        return done(self.cloud.fault("save", SimpleNamespace(path=path)))
+        return done(SimpleNamespace(path=path))
 
     def save_weights_for_sampler(self, name: str, *args: Any, **settings: Any) -> Any:
         path = f"tinker://run-1/sampler_weights/{name}"
         self.cloud.saved[path] = copy.deepcopy(self.weights.lm.model.state_dict())
-        return done(self.cloud.fault("final", SimpleNamespace(path=path)))
+        return done(SimpleNamespace(path=path))
 
     def save_weights_and_get_sampling_client(self, *args: Any, **settings: Any) -> Any:
-        return done(self.cloud.fault("sampler", Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm))))
+        return done(Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm)))
 
 
 def stopping(lm: LanguageModel, stop: Any) -> LanguageModel:
@@ -239,8 +234,7 @@ class Sampler(SamplingClient):
             data = [Datum(ModelInput.from_ints(ids[:-1]), {"target_tokens": ids[1:]})]
             with torch.no_grad():
                 (found,) = Weights(self.lm).logprobs(data) if len(ids) > 1 else (torch.zeros(0),)
-            told = self.cloud.fault("scores", [None, *found.tolist()])
-            return SampleResponse([], _prompt_logprobs_list=told)
+            return SampleResponse([], _prompt_logprobs_list=[None, *found.tolist()])
         answer = self.holder.loop.create_future()
         self._asked.append((prompt, num_samples, sampling_params, answer))
         return await answer
@@ -251,7 +245,7 @@ class Sampler(SamplingClient):
         asked, self._answered = self._asked[self._answered : sent], max(self._answered, sent)
         try:
             for response, (*_, answer) in zip(self._drawn([one[:3] for one in asked]), asked, strict=True):
-                answer.set_result(self.cloud.fault("sample", response))
+                answer.set_result(response)
         except BaseException as error:
             for *_, answer in asked:
                 if not answer.done():
@@ -270,7 +264,7 @@ class Sampler(SamplingClient):
         out = sample(lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
         rows = []
         for ids, lp, mask, finished in zip(out.token_ids, out.logprob, out.mask, out.finished, strict=True):
-            tokens, logprobs = self.cloud.told(ids[mask].tolist(), lp[mask].tolist())
+            tokens, logprobs = ids[mask].tolist(), lp[mask].tolist()
             reason = "stop" if finished else "length"
             rows.append(SampledSequence(reason, str(len(rows)), _tokens_list=tokens, _logprobs_list=logprobs))
         return [SampleResponse(rows[place : place + each]) for place in range(0, len(rows), each)]
