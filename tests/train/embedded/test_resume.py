@@ -214,20 +214,6 @@ def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
     assert logged(tmp_path / "run") == whole
 
 
-def test_a_torn_copy_resumes_from_the_newest_checkpoint_that_its_metrics_reach(small, coin, tmp_path):
-    """As rsync leaves it if it copies the logs of a live run before its checkpoints."""
-    run = train(small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4}), View()).directory
-    whole, log = logged(run), run / "metrics.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:4])[:-7])  # steps 0 to 2, and most of 3
-    view = Watch()
-    assert resume(run, view).finished
-    assert view.begun == 2
-    assert [note.partition(":")[0] for note in view.notes] == [
-        f"checkpoint step-00000{step} does not fit" for step in (4, 3)
-    ]
-    assert logged(run) == whole
-
-
 def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("years of work")

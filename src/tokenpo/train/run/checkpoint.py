@@ -163,8 +163,11 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
 
 
 def progress_of(path: Path) -> Progress:
-    """The state in a checkpoint."""
-    return Progress(**json_object(path / "state.json"))
+    """The state in a checkpoint; TokenPOError if another version wrote it."""
+    try:
+        return Progress(**json_object(path / "state.json"))
+    except TypeError as error:
+        raise TokenPOError(f"{path} is of another version of tokenpo ({error}): resume with that") from error
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
