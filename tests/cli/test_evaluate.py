@@ -80,7 +80,7 @@ def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path, capsys):
         [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
         assert [found[x] for x in ("value", "low", "high")] == pytest.approx([measured[n] for n in names], abs=1e-12)
     assert 0 < measured["eval/avg"] < 1 <= measured["kept_tokens"] <= 5
-    assert run("run", "--top-p", "1.5", "--out", "wrong") == 2 and "--top-p is 1.5" in capsys.readouterr().err
+    assert run("run", "--top-p", "1.5", "--out", "wrong") == 2 and "top_p is 1.5" in capsys.readouterr().err
 
     assert run("run", "--task-option", "operands=4", "--temperature", "0", "--seed", "8", "--out", "other") == 0
     other = json.loads(Path("other/results.json").read_text("utf-8"))["config"]

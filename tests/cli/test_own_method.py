@@ -126,7 +126,7 @@ def test_it_is_shown_with_its_options(capsys):
     ("name", "options", "kind", "message"),
     [
         ("late.py:lat", {}, UnknownName, ": 'late\\.py' has no function 'lat': did you mean 'late'\\?"),
-        ("lat.py:late", {}, UnknownName, r": can't import 'lat\.py' \(FileNotFoundError"),
+        ("lat.py:late", {}, TokenPOError, r": can't import 'lat\.py' \(FileNotFoundError"),
         ("broken.py:late", {}, TokenPOError, r": can't import 'broken\.py' \(ZeroDivisionError"),
         ("odd.py:none", {}, TokenPOError, r" returned a NoneType: let it return a tokenpo\.Objective"),
         ("odd.py:fails", {}, TokenPOError, r" raised KeyError at odd\.py:6: 'x'"),

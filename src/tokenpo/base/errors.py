@@ -102,11 +102,11 @@ def present(value: T | None, what: str) -> T:
 
 
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
-    """Raises UnknownName or TokenPOError if `user_code.Loaded.about` says that a user's function was not loaded."""
-    hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
-    for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
-        if word in about:
-            raise kind(f"{what}: {about[word]}{hint}")
+    """Raises TokenPOError, or UnknownName for its name, if `user_code.Loaded.about` says that a function failed."""
+    if "known" in about:
+        raise UnknownName(f"{what}: {about['failed']}: {nearest(about['name'], about['known'])}")
+    if "failed" in about:
+        raise TokenPOError(f"{what}: {about['failed']}")
 
 
 # torch's messages on a CPU and on a GPU, those of the libraries that it calls, and the system's.

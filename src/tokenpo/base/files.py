@@ -169,8 +169,6 @@ def explained(sentence: Callable[[str], str], *more: type[Exception]) -> Iterato
     """Raises TokenPOError in place of an OSError, or of `more`; `sentence` turns the reason into its message."""
     try:
         yield
-    except BrokenPipeError:  # not the disk: the reader of our output has gone
-        raise
     except (OSError, *more) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         file = error.filename if isinstance(error, OSError) else None

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from .errors import TokenPOError
-from .files import LARGEST, explained, opened_in_place
+from .files import explained, opened_in_place
 
 
 class Lines:
@@ -76,12 +75,9 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends; TokenPOError if it cannot be read or one has more than `LARGEST` bytes."""
+    """The lines of a file with their ends; TokenPOError if it cannot be read."""
     with explained(lambda why: f"{path} cannot be read: {why}"), path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
-            if len(line) == LARGEST:
-                raise TokenPOError(f"{path} line {number} has more than {LARGEST:,} bytes: remove it, or what wrote it")
-            yield line
+        yield from file
 
 
 def parsed(line: bytes) -> Any:

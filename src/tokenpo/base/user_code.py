@@ -28,7 +28,7 @@ class Loaded:
     """A user's function, or the reason why it could not be loaded.
 
     `about` is plain data: "parameters" (name, has a default, is **), "async" and "source" (a hash); or the reason under
-    "missing" (no such module or function; with the "known" names) or "broken" (the import raised).
+    "failed", where the module has no such function with its "name" and the "known" ones.
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -42,13 +42,13 @@ class Loaded:
                 module = _from_file(Path(place)) if is_file else importlib.import_module(place)
         except (Exception, SystemExit) as error:
             text = f"can't import {place!r} ({type(error).__name__[:80]}: {_message(error)})"
-            self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
+            self.about: dict[str, Any] = {"failed": text}
             return
         function = getattr(module, name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             own = [key for key in known if getattr(getattr(module, key), "__module__", None) == module.__name__]
-            self.about = {"missing": f"{place!r} has no function {name!r}", "name": name, "known": own or known}
+            self.about = {"failed": f"{place!r} has no function {name!r}", "name": name, "known": own or known}
             return
         parameters = inspect.signature(function).parameters.values()
         self.function = function
@@ -111,14 +111,6 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary:
 
     frames = traceback.extract_tb(error.__traceback__)
     return ([*filter(is_own, frames)] or frames)[-1]
-
-
-def _is_missing(place: str, error: BaseException) -> bool:
-    """Whether the error says that the file or module itself does not exist, not that its import failed."""
-    if place.endswith(".py"):
-        return isinstance(error, FileNotFoundError) and not Path(place).expanduser().exists()
-    absent = error.name if isinstance(error, ModuleNotFoundError) else None
-    return absent is not None and f"{place}.".startswith(f"{absent}.")
 
 
 def _source(module: Any, function: Any) -> str:

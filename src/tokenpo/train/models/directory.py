@@ -81,7 +81,7 @@ def card_data(path: Path) -> Mapping[str, Any]:
 
 
 def check_directory(path: Path) -> None:
-    """Raises TokenPOError for the usual mistakes: no config, a LoRA adapter, pickled weights, no tokenizer."""
+    """Raises TokenPOError for the usual mistakes: no directory, a LoRA adapter, pickled weights, no tokenizer."""
     require_there(path)
     refuse_adapter(path)
     names = {file.name for file in path.iterdir()} if path.is_dir() else set()
@@ -90,15 +90,11 @@ def check_directory(path: Path) -> None:
     weights = {str(json_object(path / "config.json").get("transformers_weights") or "model.safetensors")}
     weights |= {str(file) for file in index.values()} if isinstance(index, Mapping) else set()
     pickled = {Path(name).suffix for name in names} & _PICKLED and not any(x.endswith(".safetensors") for x in names)
-    mistakes = {
-        "has no config.json: give the directory of a Hugging Face model": "config.json" not in names,
-        "has pickled weights: convert them to safetensors with model.save_pretrained, where you trust them": (
-            pickled or not all(name.endswith((".safetensors", ".safetensors.index.json")) for name in weights)
-        ),
-        "has no tokenizer: save the model's there with tokenizer.save_pretrained": not names & _TOKENIZERS,
-    }
-    if found := next((mistake for mistake, is_made in mistakes.items() if is_made), None):
-        raise TokenPOError(f"the model directory {path} {found}")
+    if not names & _TOKENIZERS:  # transformers would make an empty one
+        raise TokenPOError(f"the model directory {path} has no tokenizer: save it there with tokenizer.save_pretrained")
+    if pickled or not all(name.endswith((".safetensors", ".safetensors.index.json")) for name in weights):
+        remedy = "convert them to safetensors with model.save_pretrained, where you trust them"
+        raise TokenPOError(f"the model directory {path} has pickled weights: {remedy}")
 
 
 def refuse_adapter(path: Path) -> None:

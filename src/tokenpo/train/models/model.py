@@ -163,10 +163,7 @@ def save(
     with whole_directory(target) as fresh:
         with _quiet():
             _save_weights(model, fresh)
-            try:
-                lm.tokenizer.save_pretrained(fresh)
-            except Exception as error:  # the tokenizers' library raises its own types on a full disk
-                raise OSError(f"the tokenizer cannot be saved: {error}") from error
+            lm.tokenizer.save_pretrained(fresh)
         for name, content in (more or {}).items():
             (fresh / name).write_bytes(content)
         if record is not None:
