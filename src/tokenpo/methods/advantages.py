@@ -36,7 +36,7 @@ def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers RLOO as an estimator.
     Departures: the paper's loss is the unclipped policy gradient of whole sequences. A group of one has advantage 0;
     the framework keeps its reward.
-    Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.
+    Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times the one with Dr. GRPO's advantage.
     """
     return Objective(RelativeAdvantage(std="none", leave_one_out=True), Clip(FixedBounds(low, high)), TokenMean())
 
@@ -225,7 +225,7 @@ class OverBaseline(CreditStage):
     code=VERL,
 )
 def remax(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """The advantage is the reward minus that of a greedy response.
+    """The advantage is the reward minus the reward of a greedy response.
 
         A_i = R_i − b_i,   b_i = R(greedy response to the prompt of i)      (`baseline`)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
@@ -273,8 +273,8 @@ def gpg(
     Departures: the authors' trees for mathematics (open-r1, open-rs) take the token mean, those for vision (R1-V,
     Visual-RFT, VisualThinker-R1-Zero) the mean of response means: sequence_mean=True. There `adjust_gd` switches the
     factor on and a division by std_g + 1e-4 off. One framework takes the responses with a reward other than 0 for B −
-    M. There is no importance ratio: after the first update on a rollout batch the gradient is that of an old sample.
-    Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token
+    M. There is no importance ratio: after the first update on a rollout batch the gradient belongs to an old sample.
+    Reductions: at lp = lp_old and with mixed groups only, the gradient is the one with Dr. GRPO's advantage and a token
     mean.
     """
     return Objective(RescaledAdvantage(), LogLikelihood(), SequenceMean() if sequence_mean else TokenMean())

@@ -55,7 +55,7 @@ def dr_grpo(
     answers and long wrong ones. Both are dropped.
     Defaults: low = high = 0.2 (code). The constant L is the longest response allowed: engines give it as
     `Totals.length`; `Totals.of` alone takes the longest response of the step.
-    Departures: the clip is that of the authors' framework, whose code was not read.
+    Departures: the clip is the default of the authors' framework, whose code was not read.
     Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
     """
     return Objective(GroupAdvantage(std=False), Clip(FixedBounds(low, high)), ConstantLength(length))
@@ -99,7 +99,7 @@ def gspo(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
         J = 1/N Σ_i min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)   (eq. 5 and 7)
 
     Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
-    Departures: the authors' code is not released; that of frameworks was read. log r_it is bounded to ±20 nats; verl
+    Departures: the authors' code is not released; we read frameworks' code. log r_it is bounded to ±20 nats; verl
     bounds log s_i to 10 from above. A token beyond ±20 nats has no gradient.
     """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), SequenceMean())

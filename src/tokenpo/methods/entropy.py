@@ -50,7 +50,7 @@ def archer(
     Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). The dual clip is off; their scripts put it at
     10.
     Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
-    The quantile is nearest-rank, theirs interpolates. The KL is averaged over all tokens, theirs over those of low
+    The quantile is nearest-rank, theirs interpolates. The KL is averaged over all tokens, theirs over tokens of low
     entropy, which is about 1/quantile larger.
     Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
     """

@@ -120,7 +120,7 @@ M2PO = Paper(
     m2po_rollout is another framework's reading: it drops the response tokens with the largest (lp_roll − lp_old)² until
     the mean of the rest is below the threshold, or one token is left; the rest has PPO's clip.
     Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
-    Departures: the moment is that of the optimiser step, the authors' that of a device's micro-batch. An unbounded
+    Departures: the moment is over the optimiser step, the authors' over a device's micro-batch. An unbounded
     ratio may reach e^20, in their code 1e5. AReaL's dropped tokens leave the micro-batch's denominator, here they
     count; its weight ρ on the kept ones is a rollout correction.
     Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high, its dual clip off, and so is

@@ -160,7 +160,7 @@ def vespo(
     Departures: the anchor is the old policy; TRL puts the framework's correction for the sampler into W, by
     `SoftWeight.inside`. The authors' code takes the token mean of the micro-batch. W is a product: for long responses
     it is far from 1.
-    Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor e^(1e-4
+    Reductions: at lp = lp_old the gradient is REINFORCE's with group advantages, as is DAPO's. Up to the factor e^(1e-4
     (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
     """
     return Objective(GroupAdvantage(), SoftWeight(Gamma(k_pos, lambda_pos), Gamma(k_neg, lambda_neg)), TokenMean())
@@ -262,7 +262,7 @@ def opsm(
                                   − beta r_it k3(lp_ref,it − lp_it) ]
 
     A wrong response that the policy would hardly give any more only adds noise; a right one is still worth learning.
-    The divergence is multiplied by the ratio, with gradient through both, which makes its expected gradient that of the
+    The divergence is multiplied by the ratio, with gradient through both, whose expected gradient is the one of the
     current policy's divergence.
     Defaults: delta 0.5 is the example in TRL's help, where it is off by default; slime's is 1e-4. beta 0, as in TRL.
     GRPO's clip.
@@ -376,7 +376,7 @@ def topr(
     ] = "outcome",
     threshold: Annotated[Finite, 'with signal="outcome" a response is right when its reward exceeds this'] = 0.5,
 ) -> Objective:
-    """Raises the log-likelihood of right answers, lowers that of wrong ones as far as the policy still gives them.
+    """Makes right answers likelier, and wrong ones less likely as far as the policy still gives them.
 
         A_i = 1 where R_i > threshold, −1 elsewhere;   signal="advantage": A_i = R_i − mean_g R
         W_i = Π_t r_it;   level="token": W_it = r_it

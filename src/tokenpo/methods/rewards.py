@@ -99,7 +99,7 @@ def maxrl(
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
     With K of G right a right answer gets G/K − 1, a wrong one −1.
-    Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of their
+    Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are from their
     runs as others report them. The token mean is ours, their framework's default.
     Options: "none" is an unbiased estimate of the series truncated at T = G, as is "kept", with less variance;
     "practical" truncates at T = G − 1 (all second-hand). `order` truncates at T, without a baseline; its advantages are

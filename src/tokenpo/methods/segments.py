@@ -44,7 +44,7 @@ def vineppo(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """A step's advantage is the mean reward of continuations sampled after it minus that of those sampled before it.
+    """A step's advantage is the mean reward of continuations after it minus the mean reward of those before it.
 
         V(s)  = mean R of `continuations` continuations from s, at the first token of every step
         A_it  = V(after the step of t) − V(before it);   after the last step R_i takes the place of V      (`gain`)
@@ -222,7 +222,7 @@ Outcomes = Annotated[Count, "number of last reward functions that judge the outc
 
 
 class FirstTurn(CreditStage):
-    """The advantage of the outcome, and in the first of several turns also that of the turn."""
+    """The advantage of the outcome, and in the first of several turns also the turn's."""
 
     reads = {"rewards", "turn"}
     coef: OfTurn

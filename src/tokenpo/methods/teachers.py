@@ -41,8 +41,8 @@ def opd(
         A_it = [ R_i − mean_g R + ] coef · clip(Σ_{k≥t} gamma^(k−t) x_ik, −bound, bound)
         J = 1/Σ|o_i| Σ_i Σ_t r_it A_it
 
-    Expected gradient, on policy: with gamma = 0 that of KL(π ‖ q) at the sampled states, as if the policy did not
-    choose them; with gamma = 1 that of the divergence of whole responses, up to the token mean's denominator. With
+    Expected gradient, on policy: with gamma = 0 of KL(π ‖ q) at the sampled states, as if the policy did not
+    choose them; with gamma = 1 of whole responses' divergence, up to the token mean's denominator. With
     gamma = 1 every further token costs reward, which favours short responses. With a bound it is neither gradient, but
     is 0 where π = q.
     Defaults: coef 1, gamma 0, no clip of the ratio (code); no bound.
@@ -90,7 +90,7 @@ def iw_opd(*, gamma: Early = 0.5) -> Objective:
         J = 1/Σ|o_i| Σ_i Σ_t sg[w_it x_it] lp_it
 
     After a long disagreement the teacher judges a text that it would not have begun, so its word counts less.
-    Expected gradient, on policy: that of no divergence, as w depends on later tokens; 0 where π = q.
+    Expected gradient, on policy: it descends no divergence, as w depends on later tokens; 0 where π = q.
     Defaults: gamma 0.5 (code).
     Departures: x compares with the old policy; with the correction "bypass" it is the sampler, as in the code. x is
     within ±20.
@@ -118,7 +118,7 @@ def gkd(
         D_it = KL(q ‖ p) at beta = 0,   KL(p ‖ q) at beta = 1
         J = 1/Σ|o_i| Σ_i Σ_t [ −coef · D_it + r_it (R_i − mean_g R), the last with rewards=True ]
 
-    p is the current policy and q the teacher at token t, over the vocabulary. The gradient is that of D at the sampled
+    p is the current policy and q the teacher at token t, over the vocabulary. The gradient is D's at the sampled
     states, as if the policy did not choose them; it has no noise from the sampled token and needs no ratio for it.
     Defaults: beta 0.5 and coef 1 as in the code; no rewards.
     Departures: the code mixes in responses of a data set (its `lmbda`); here all are the student's. It computes the
@@ -128,7 +128,7 @@ def gkd(
     exactly 0 and 1: choose the learning rate with beta. The teacher has the student's vocabulary and temperature, and
     as many logits as the policy's own pass. On responses of an older policy the states are that one's.
     Reductions: where the teacher is the policy, D and its gradient are 0, and rewards alone are left. With beta = 1 the
-    gradient on policy is that of `opd` with gamma = 0, in expectation over the sampled token.
+    gradient on policy equals `opd`'s with gamma = 0, in expectation over the sampled token.
     """
     credit = GroupAdvantage(std=False) if rewards else NoCredit()
     return Objective(credit, Unclipped(), TokenMean(), penalties=(TeacherDivergence(coef, beta),))
@@ -167,7 +167,7 @@ def rlsd(*, low: Low = 0.2, high: High = 0.2, lam: Mixed = 0.5, eps: TeacherReac
 
     A_i is GRPO's, and keeps its sign. q is meant to be the policy itself with the answer in its context; the engine's
     teacher is used as q.
-    Expected gradient: neither that of the reward nor that of a divergence, as the weight depends on the action.
+    Expected gradient: neither the reward's nor a divergence's, as the weight depends on the action.
     Defaults: lam 0.5, eps 0.2 and the loss of GRPO (code).
     Departures: lam is constant (in the code it may grow and fade), and wrong responses are not weighed alone. The code
     adds 1e-4 to the deviation.
@@ -256,8 +256,8 @@ def sdpo(*, cap: Cap = 2.0, threshold: Example = 1.0) -> Objective:
         J = 1/N Σ_i e_i 1/|o_i| Σ_t sg[min(r_it, cap) x_it] lp_it
         e_i = 1[another response of the group has R ≥ threshold]
 
-    This is the sampled-token form. The reported value is min(r, cap) x; the gradient is that of J.
-    Expected gradient, on policy: that of KL(π ‖ q) at the sampled states, over the length of the response, which is the
+    This is the sampled-token form. The reported value is min(r, cap) x; the gradient is J's.
+    Expected gradient, on policy: KL(π ‖ q)'s at the sampled states, over the length of the response, which is the
     policy's own choice. Rewards only decide which responses have an informed teacher.
     Defaults: cap 2, threshold 1 and the mean of response means (code).
     Departures: no feedback of an environment and no mixture with a policy loss (`tokenpo.with_teacher` mixes). The

@@ -61,7 +61,7 @@ class Drift(GroupSlope):
 
 @Paper("Group Variance Policy Optimization", "2504.19599", "code", code="jszkc/GVPO@627aa25:GVPO/gvpo_core_algos.py")
 def gvpo(*, beta: Beta = 0.1) -> Objective:
-    """Fits the differences of a group's log-ratios to those of its rewards.
+    """Fits the differences of a group's log-ratios to the differences of its rewards.
 
         S_i = Σ_t log r_it
         L = 1/G Σ_g 1/(n−1) Σ_i ½ (beta (S_i − sg[mean_g S]) − (R_i − mean_g R))²,   n responses in each of G groups
@@ -72,7 +72,7 @@ def gvpo(*, beta: Beta = 0.1) -> Objective:
     Defaults: beta 0.1 (code).
     Departures: the loss is taken through its slope, so the value shown is not L. Their sum is over a micro-batch. If an
     update holds a part of a group, mean_g S is of that part. log r_it is bounded to ±20.
-    Reductions: at lp = lp_old the gradient is beta times that of RLOO's advantage under a token sum.
+    Reductions: at lp = lp_old the gradient is beta times the one with RLOO's advantage and a token sum.
     """
     credit, penalties = RelativeAdvantage(std="none", leave_one_out=True), (Sloped(Drift(beta)),)
     return Objective(credit, AnyPolicy(), ConstantLength(1 / beta), penalties=penalties)
