@@ -133,3 +133,23 @@ def _numbers(row: Node) -> list[str]:
     token = first.one("i").text
     assert token == row.one("th").text
     return [first.text.removesuffix(token), *(td.text for td in others)]
+
+
+def drawn(tree: Node) -> list[Shown]:
+    """The responses that stand on the page as elements, in page order."""
+    found = []
+    for pane in tree.all("section", "pane"):
+        if "hidden" in pane.attributes:
+            continue
+        step = int(pane.one("h3").text.removeprefix("Step "))
+        for card in pane.all("article", "card"):
+            table = card.one("table", "tokens")
+            names = [th.text for th in table.one("thead").all("th")][1:]
+            tokens = [
+                (tr.one("th").text, dict(zip(names, _numbers(tr), strict=True)), tr.classes)
+                for tr in table.one("tbody").all("tr")
+                if "gap" not in tr.classes
+            ]
+            verdict, meta = card.one("span", "verdict").text, card.one("p", "meta").text
+            found.append(Shown(step, pane.one("pre").text, verdict, meta, tokens))
+    return found
