@@ -37,7 +37,7 @@ test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own 
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/hosts/trl tests/hosts/verl tests/hosts/vllm tests/core/head/test_softmax_triton.py
 
 test-site: $(VENV)/.dev  ## builds the site strictly: it is complete in itself, and every link leads somewhere
-	$(BIN)/python -m pytest -m slow tests/test_site.py
+	$(BIN)/python -m pytest -m slow tests/test_site.py tests/lab/report/test_browser.py
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/hosts/vllm
