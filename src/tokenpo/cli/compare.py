@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     baseline = "method that the others are compared with, or all: every pair; default: the first"
     parser.take("--baseline", "LABEL", baseline)
     parser.take("--metrics", "LIST", "numbers to compare; default: accuracy,area,entropy,seconds")
-    margin = "smallest differences that matter, METRIC=M,METRIC=M; one shown to be smaller is called equivalent"
+    margin = "smallest differences that matter, METRIC=M,METRIC=M; one shown to be smaller is called alike"
     parser.take("--margin", "LIST", margin)
     parser.flag("--dry-run", "print every run and its state, and train nothing")
 

@@ -46,6 +46,6 @@ def test_a_strip_is_to_scale(comparison):
     assert dots == pytest.approx([14 + 332 * (0.4 - 0.02 * seed) / 0.4 for seed in range(8)], abs=0.06)
     assert strip.one("path", "zero")["d"].startswith("M14.0 ")
     assert float(strip.one("circle", "dot")["cx"]) == pytest.approx(14 + 332 * 0.33 / 0.4, abs=0.06)
-    tree = read_html(render(comparison("grpo,dapo", 2)))  # inconclusive is open
+    tree = read_html(render(comparison("grpo,dapo", 2)))  # undecided is open
     assert not tree.all("td", "decided") and all("open" in node.classes for node in tree.all("path", "whisker"))
-    assert tree.one("dl", "verdicts").all("dd")[0].text == "inconclusive"
+    assert tree.one("dl", "verdicts").all("dd")[0].text == "undecided"

@@ -46,7 +46,7 @@ def test_a_difference_within_the_margin_is_equivalent(made):
     margins = {"accuracy": 0.41, "entropy": 0.01}
     comparison = compared(made(), ["accuracy", "entropy", "area"], margins=margins)
     verdicts = [result.pairs[0].verdict for result in comparison.results]
-    assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
+    assert verdicts == ["dapo above grpo, by less than 0.41", "alike within ±0.01", "dapo above grpo"]
     assert [page.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
     assert comparison.results[1].pairs[0].reason == "p = 1. A difference of 0.01 or more: p = 0.00391."
     (pair,) = json.loads(to_json(comparison))["metrics"][1]["pairs"]
@@ -114,7 +114,7 @@ def test_the_table_and_its_summaries(made):
     text = shown(comparison)
     first, second, title, *table = text.splitlines()
     assert first == "final accuracy, area under the evaluation curve: dapo above grpo; x above grpo"
-    assert (second, title.strip()) == ("final entropy: all 2 pairs inconclusive", "3 methods on small, 8 seeds")
+    assert (second, title.strip()) == ("final entropy: all 2 pairs undecided", "3 methods on small, 8 seeds")
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table if line.startswith("│")]
     assert [row[:4] for row in cells[:2]] == [
         ["accuracy", "dapo − grpo", "1 − 0.67", "+0.33"], ["", "x − grpo", "1 − 0.67", "+0.33"],
@@ -123,10 +123,10 @@ def test_the_table_and_its_summaries(made):
     assert max(map(len, text.splitlines())) <= 120
     every = compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all")
     assert "│ dapo − grpo │" in shown(every)
-    assert page.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 inconclusive"
+    assert page.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 undecided"
     few = compared(made("grpo,dapo,x@dapo:high=0.5", 2))
-    assert page.summary(few.results[0]) == "all 2 pairs inconclusive"
-    assert page.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"
+    assert page.summary(few.results[0]) == "all 2 pairs undecided"
+    assert page.summary(compared(made("grpo,dapo", 2)).results[0]) == "undecided"
 
 
 CONFIG = Config()

@@ -43,17 +43,17 @@ def test_above_by_hand_and_swapped():
 def test_the_family_corrects():
     """p = 2/64 = 0.03125 alone; of two comparisons 0.0625."""
     pair = one([1] * 6, [0] * 6, c=[0, 1, 0, 1, 0, 1])
-    assert (pair.p, pair.adjusted, pair.family, pair.verdict) == (2 / 64, 4 / 64, 2, "inconclusive")
+    assert (pair.p, pair.adjusted, pair.family, pair.verdict) == (2 / 64, 4 / 64, 2, "undecided")
     assert pair.reason.startswith(
         "6 seeds cannot tell anything apart: their smallest possible p is 2 / 2^6 = 0.0312, 2 "
     )
 
 
-def test_inconclusive_and_why():
-    assert one([-0.5, 0.5, 1.5] * 3, [0] * 9).verdict == "inconclusive"
+def test_undecided_and_why():
+    assert one([-0.5, 0.5, 1.5] * 3, [0] * 9).verdict == "undecided"
     assert one([1, 2, 3], [1, 2, 3]).reason == "Equal in every seed."
     balanced = one([1, -1] * 4, [0] * 8)
-    assert (balanced.verdict, balanced.p, balanced.reason) == ("inconclusive", 1.0, "p = 1.")
+    assert (balanced.verdict, balanced.p, balanced.reason) == ("undecided", 1.0, "p = 1.")
     assert too_few(5, 6) == (
         "5 seeds cannot tell anything apart: their smallest possible p is 2 / 2^5 = 0.0625, 6 comparisons make it "
         "0.375; train at least 8 (--seeds 8)."
@@ -65,7 +65,7 @@ def test_a_value_that_is_no_finite_number_is_refused(bad):
     """It would be a difference that no pattern of signs reaches, and so a p of 0."""
     with pytest.raises(TokenPOError, match=f"^b seed 2: the value is {bad}, which cannot be compared: give a finite"):
         one([1, 2, 3, 4, 5, 6], [0, 0, bad, 0, 0, 0])
-    assert judge(values(a=[1, 2], b=[0, 0], c=[bad, bad]), [("a", "b")])[0].verdict == "inconclusive"
+    assert judge(values(a=[1, 2], b=[0, 0], c=[bad, bad]), [("a", "b")])[0].verdict == "undecided"
 
 
 def test_only_seeds_that_both_have_count():
@@ -85,7 +85,7 @@ def test_the_whole_verdict_is_rarely_wrong():
         shared = rng.normal(size=8)  # what a seed has in common, which pairing takes out
         drawn = {label: dict(enumerate((shared + rng.normal(size=8)).tolist())) for label in labels}
         judged.append([pair.verdict for pair in judge(drawn, [(label, "a") for label in "bcde"], resamples=9)])
-    decided = [[verdict for verdict in verdicts if verdict != "inconclusive"] for verdicts in judged]
+    decided = [[verdict for verdict in verdicts if verdict != "undecided"] for verdicts in judged]
     assert 0.005 < sum(map(bool, decided)) / len(judged) <= 0.05
     wrong = [verdict for verdicts in decided for verdict in verdicts]
     assert 0 < sum(verdict.endswith(" above a") for verdict in wrong) < len(wrong)  # in both directions

@@ -181,11 +181,11 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """One of "LABEL above LABEL", "equivalent within ±M", "inconclusive", "not compared"."""
+        """One of "LABEL above LABEL", "alike within ±M", "undecided", "not compared"."""
         if self.adjusted is None:
             return "not compared"
         if self.above is None:
-            return f"equivalent within ±{number(self.margin)}" if self.equivalent else "inconclusive"
+            return f"alike within ±{number(self.margin)}" if self.equivalent else "undecided"
         above = f"{self.above} above {self.b if self.above == self.a else self.a}"
         return f"{above}, by less than {number(self.margin)}" if self.equivalent else above
 
