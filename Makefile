@@ -1,7 +1,7 @@
 # The commands of this repository. `make quickstart` and `make test` do everything on a fresh machine.
 PYTHON ?= python3
 VENV   ?= .venv
-METHOD ?= tepo
+METHOD ?= dapo
 BIN    := $(VENV)/bin
 # TRL, verl and Triton, beside the environment of the other commands.
 ENGINES ?= .venv-engines

@@ -30,7 +30,7 @@ EVERYTHING = [
     ["show", "tepo"],
     ["recipes", "quickstart"],
     TRAIN,
-    ["report", "runs/quickstart-tepo-seed0"],
+    ["report", "runs/quickstart-dapo-seed0"],
     ["exact", "grpo", "--world", "two_modes", "--json", "x.json"],
 ]
 
@@ -91,7 +91,7 @@ def test_the_wheel_alone_does_what_readme_says(built: Path, tmp_path: Path) -> N
     printed = {arguments[0]: said([home / "bin" / "tokenpo", *arguments], tmp_path) for arguments in EVERYTHING}
     assert all(name in printed["methods"] for name in tokenpo.methods.METHODS)
     assert tokenpo.__version__ in said([home / "bin" / "tokenpo", "--version"], tmp_path)
-    run = Path("runs", "quickstart-tepo-seed0")
+    run = Path("runs", "quickstart-dapo-seed0")
     assert (tmp_path / run / "report.html").stat().st_size > 10_000
     assert (tmp_path / "x.json").is_file()
 

@@ -71,7 +71,7 @@ def test_a_run_goes_by_its_name_and_keeps_to_its_file(capsys):
 
 def test_recorded_rollouts_are_explained_by_it(capsys):
     assert train("--no-report") == 0
-    explain = ["explain", "runs/quickstart-tepo-seed0", "--methods"]
+    explain = ["explain", "runs/quickstart-dapo-seed0", "--methods"]
     assert main([*explain, "grpo,late.py:late,x@late.py:late:low=0.1", "--first-update", "--out", "out"]) == 0
     grpo, late, x = json.loads(Path("out", "explain.json").read_text())["methods"]
     assert [one["label"] for one in (grpo, late, x)] == ["grpo", "late", "x"]
