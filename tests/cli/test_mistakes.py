@@ -21,7 +21,7 @@ MISTAKES = [
     ("train quikstart", "did you mean 'quickstart'"),
     ("train quickstart --set train.lrr=1", "has no key 'lrr'"),
     ("train quickstart --method tepoo", "did you mean 'tepo'"),
-    ("check mine.py", "mine.py is a file: name a function in it, FILE.py:FUNCTION"),
+    ("check mine.py", "'mine.py' is not a method: write METHOD"),
     ("train quickstart --set model.path=/no/such/model", "/no/such/model"),
     ("train --resume /no/such/run", "/no/such/run"),
     ("eval", "needs a MODEL to sample or --samples FILE"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..base.errors import MissingInput, UnknownName, nearest
+from ..base.errors import MissingInput
 from .head.softmax import block_rows, entropy_of, softmax_parts
 from .parts import AdaptiveTemperature
 from .parts.entropy import EntropyScale
-from .ranges import FINITE, NOT_NEGATIVE, numbers_where, require
+from .ranges import FINITE, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,11 +24,6 @@ PROCESSOR = "tokenpo.hosts.vllm.processor:AdaptiveTemperatureProcessor"
 PREFIX = "tokenpo_"
 _RULE = ("tau", "quantile", "released_sign")
 KEYS = tuple(PREFIX + name for name in (*_RULE, *EntropyScale._fields))
-_RANGES = {
-    **{PREFIX + name: NOT_NEGATIVE for name in ("spread", "top")},
-    PREFIX + "bottom": numbers_where("a finite number <= 0", lambda x: -math.inf < x <= 0),
-    PREFIX + "released_sign": numbers_where("0 or 1", lambda x: x in (0, 1)),
-}
 
 
 class TemperatureRule(Protocol):
@@ -70,16 +64,13 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
     ours = {key: value for key, value in (given or {}).items() if isinstance(key, str) and key.startswith(PREFIX)}
     if not ours:
         return None
-    for key in ours:
-        if key not in KEYS:
-            raise UnknownName(f"extra_args of a request: no key {key!r}; {nearest(key, KEYS)}")
-    if missing := [key for key in KEYS if key not in ours]:
+    if ours.keys() != set(KEYS):
         raise MissingInput(
-            f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
+            f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} in place of {', '.join(KEYS)}: "
             "give what tokenpo.hosts.vllm.extra_args(objective, state) returns, whole"
         )
     for key, value in ours.items():
-        require("extra_args of a request", key, value, _RANGES.get(key, FINITE))
+        require("extra_args of a request", key, value, FINITE)
     x = {key.removeprefix(PREFIX): float(value) for key, value in ours.items()}
     rule = AdaptiveTemperature(x["tau"], x["quantile"], bool(x["released_sign"]))
     return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))

@@ -252,7 +252,7 @@ def test_odd_rows_keep_every_bit_and_the_order_of_tokens_stays(engine: SimpleNam
 
 @pytest.mark.parametrize(
     ("named", "temperature", "min_p", "without"),
-    [("temperature 0", 0.0, 0.0, ""), ("min_p = 0.1", 1.0, 0.1, ""), ("without tokenpo_spread", 1.0, 0.0, "spread")],
+    [("temperature 0", 0.0, 0.0, ""), ("min_p = 0.1", 1.0, 0.1, ""), ("in place of tokenpo_tau", 1.0, 0.0, "spread")],
 )
 def test_a_request_that_contradicts_itself(engine, named: str, temperature: float, min_p: float, without: str) -> None:
     keys = {key: value for key, value in flat(heat(0)).items() if key != f"tokenpo_{without}"}

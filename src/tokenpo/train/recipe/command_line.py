@@ -10,7 +10,10 @@ LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
 _METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
 # Outside of brackets and quotes.
 _COMMA = re.compile(r""",(?![^\[{]*[\]}])(?=(?:[^"']|"[^"]*"|'[^']*')*$)""")
-SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
+SYNTAX = (
+    "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas; a METHOD of your own is "
+    "FILE.py:FUNCTION"
+)
 
 
 def apply(raw: dict[str, Any], override: str) -> None:
@@ -60,14 +63,11 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
     """
     found: list[tuple[str, str, list[tuple[str, str]]]] = []
     for piece in _COMMA.split(text):
-        if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
-            if not found:
-                raise TokenPOError(f"{where} {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
+        option = re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL)
+        if option and found:
             found[-1][2].append((option[1], option[2]))
             continue
         head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
-        if piece.strip().endswith(".py"):
-            raise TokenPOError(f"{where} {text!r}: {piece.strip()} is a file: name a function in it, FILE.py:FUNCTION")
         if head is None:
             raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is not a method: {SYNTAX}")
         found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
