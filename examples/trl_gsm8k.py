@@ -82,7 +82,7 @@ def main():
                 "steps_per_generation": 8, "max_completion_length": 512, "logging_steps": 5}  # fmt: skip
     args = TokenPOConfig(
         f"{folder}/run" if options.small else f"runs/trl-{options.method}",
-        method=options.method, learning_rate=1e-5, lr_scheduler_type="constant", report_to="none",
+        method=options.method, learning_rate=1e-4, lr_scheduler_type="constant", report_to="none",
         reward_weights=[1.0, 1.0], eval_strategy="no" if options.small else "steps",
         per_device_eval_batch_size=4, **size, **where,
     )  # fmt: skip

@@ -43,7 +43,7 @@ def test_the_notebook_trains_in_both_engines(tmp_path: Path, monkeypatch: pytest
 
 def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
-    section = page.partition("## Your own data")[2].partition("\n## ")[0]
+    section = page.partition("## A script that runs as it is")[2].partition("\n## ")[0]
     [rows], [script] = (
         re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for kind in ("json", "py")
     )
