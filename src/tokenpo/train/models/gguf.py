@@ -111,7 +111,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _chosen(known: Mapping[str, Any], name: str | None, of: str) -> Any:
-    if name not in known:
+    if name is None or name not in known:
         raise Unsupported(f"{of} is {name!r}, but known are only {', '.join(known)}: take the model's own directory")
     return known[name]
 
