@@ -6,12 +6,14 @@ python tools/site/docs.py --check    exit 1 and name what is not what the code s
 """
 
 import argparse
+import contextlib
 import functools
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import family
 import host_fields
@@ -19,6 +21,7 @@ import task_page
 import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
+from tokenpo.base.errors import TokenPOError
 from tokenpo.core.facts import facts_of
 from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
@@ -33,6 +36,11 @@ FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options|Reductions)\*\*: ", re.M
 DETAILS = (
     '<details markdown="1"><summary>Defaults, departures from the source, reductions</summary>\n\n{}\n\n</details>'
 )
+# What a reader may try first: method -> option and value.
+TRIED = {
+    "grpo": ("high", 0.28), "dapo": ("high", 0.4), "tepo": ("beta", 0.1), "gtpo": ("a2", 0.2), "grpo_s": ("b2", 0.2),
+    "hapo": ("tau", 0.1), "tr_grpo": ("upper", 1.2), "ppo": ("lam", 0.95),
+}  # fmt: skip
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -86,22 +94,40 @@ def section(name: str, before: Sequence[str] = ()) -> str:
     elif found := FOLDED.search(text):
         folded = DETAILS.format(text[found.start() :])
         text = text[: found.start()].rstrip()
-    return "\n\n".join(piece for piece in (snippet(name), text, options(name), origin(name, before), folded) if piece)
+    told = paper(name).provenance
+    doubt = f"> This formula may differ from the paper's: it is {told}." if re.search("hand|recon", told) else ""
+    return "\n\n".join(
+        piece for piece in (doubt, snippet(name), text, options(name), origin(name, before), folded) if piece
+    )
 
 
 def snippet(name: str) -> str:
-    """How to use a method in Python and in TRL, with the option that is most its own."""
-    given = [(key, option.default) for key, option in options_of(METHODS[name]).items() if option.default is not None]
-    own = [(key, value) for key, value in given if key not in ("low", "high", "dual", "beta")]
-    key, value = (own or given or [("", None)])[0]
-    word = 'float("inf")' if value == float("inf") else repr(value).replace("'", '"')
+    """How to use a method in Python and in TRL, with a value that one may try for the option that is most its own."""
+    chosen = TRIED.get(name) or next(tried(name), None)
+    key, value = chosen or ("", None)
+    word = repr(value).replace("'", '"')
     lines = [f'tokenpo.method("{name}"' + (f", {key}={word})" if key else ")")]
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):
-        chosen = f', method_options={{"{key}": {word}}}' if key else ""
+        options_given = f', method_options={{"{key}": {word}}}' if key else ""
         vllm = " with vLLM" * (answer != "runs")
-        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{chosen})  # TRL{vllm}')
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{options_given})  # TRL{vllm}')
     return "```py\n" + "\n".join(lines) + "\n```"
+
+
+def tried(name: str) -> Iterator[tuple[str, Any]]:
+    """Options with another value than the default that the method takes, those of its own first."""
+    given = options_of(METHODS[name])
+    common = ("high", "low", "dual", "beta")
+    for key in sorted(given, key=lambda key: common.index(key) if key in common else -1):
+        default = given[key].default
+        values = list(given[key].choices) or [not default] if isinstance(default, bool) or given[key].choices else []
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            values = [2 * default, default / 2]
+        for value in values:
+            with contextlib.suppress(TokenPOError):
+                if value != default and METHODS[name](**{key: value}):
+                    yield key, value
 
 
 def body(name: str) -> str:
@@ -124,13 +150,13 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     if same := [other for other in before if paper(other) == source]:
         told = [f"*Paper* and *formula*: as [`{same[0]}`](#{same[0]})"]
     idle = ", ".join(code(type(part).__name__) for part in objective.idle_on_policy)
+    told[-1] += f"; code in [`{path}`](../../src/tokenpo/{path})"
     lines = [
         *told,
         *([f"*Needs*: {', '.join(map(code, sorted(objective.needs)))}"] if objective.needs else []),
         *(["*Sampler*: has to apply a `temperature` that differs between tokens"] if objective.temperature else []),
         *(["*Scope*: [the whole optimiser step](../ideas.md#scope)"] if objective.scope == "batch" else []),
-        *([f"*Idle* with one update per rollout batch: {idle}"] if idle else []),
-        f"*Code*: [`{path}`](../../src/tokenpo/{path})",
+        *([f"*One update per rollout batch*: {idle} then does nothing"] if idle else []),
     ]
     return "\n".join(f"- {line}" for line in lines)
 

@@ -158,8 +158,7 @@ def gtpo(
     """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
 
     O⁺ are a group's right responses, O⁻ its wrong ones. At position t, d_t of O⁺ and h_t of O⁻ are alive: they have a
-    token there. H is the old policy's entropy. A right token of average entropy earns a1 + a2 = 1.1, one of twice the
-    average 1.2.
+    token there. H is the old policy's entropy.
 
         i in O⁺: r̃_it =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
         i in O⁻: r̃_it = −a1 − a2 h_t H_it⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹

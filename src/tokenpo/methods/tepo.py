@@ -31,14 +31,13 @@ PAPER = Paper(
 
     Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the
     alternative), beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
-    The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-    after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the
-    old and the current policy, rounding decides there which entropy is lower: this hardly changes k3, whose gradient is
-    as small as the rounding, but it changes k1, whose gradient is 1. "analytic" takes the exact sign of the entropy
-    change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old
-    policy has no gradient at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise
-    of the sampled token, −lp < −lp_ref, because no engine provides the reference's entropies: with
-    kl_target="reference" it acts on the first update too, once the policy has left the reference.
+    Options: decreasing="delta" marks tokens with H < H_old. On the first update after a rollout H = H_old: no token is
+    marked, and v2 acts with several updates only. "analytic" marks tokens whose entropy one step on the logits lowers:
+    A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0. "reference" (ours) marks tokens with lp > lp_ref, as no engine provides
+    the reference's entropies; with kl_target="reference" it acts on the first update too.
+    Departures: the mask is a heuristic, as the theory given for it has reported errors. At lp = lp_old k3, k2 and |·|
+    have no gradient, k1 has 1. If two engines score the old and the current policy, rounding decides there which tokens
+    are marked, which changes k1.
     Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
     """,
 )
