@@ -197,7 +197,11 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
     settings = {key: section.get(key, default) for key, default in KEYS.items()}
     bypass = bool(settings["bypass_mode"])
     plain = choose(f"{CORRECTION}.loss_type", settings["loss_type"], {"ppo_clip": False, "reinforce": True})
-    plain = plain and bypass  # as in verl, which reads it there only
+    if plain and not bypass:
+        raise TokenPOError(
+            f"{CORRECTION}.loss_type=reinforce needs bypass_mode=True: set it, or loss_type=ppo_clip and "
+            "+algorithm.tokenpo.method=gpg"
+        )
     weights: tuple[parts.Weight, ...] = ()
     # A clipped ratio to the sampler already corrects; verl then uses the weights in its metrics only.
     if settings["rollout_is"] is not None and (plain or not bypass):
@@ -224,6 +228,8 @@ def _weight(settings: Mapping[str, Any], *, current: bool) -> parts.Weight:
 def _rejection(names: str, thresholds: Any, *, current: bool) -> parts.Rejection:
     kinds = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     bounds = [one.strip() for one in str(thresholds).split(",")]
+    if thresholds is None or len(bounds) not in (1, len(kinds)):
+        raise TokenPOError(f"{CORRECTION}.rollout_rs_threshold = {thresholds!r}: give one, or one for each of {names}")
     bounds = bounds * len(kinds) if len(bounds) == 1 else bounds
     return parts.Rejection(tuple(_criterion(*pair) for pair in zip(kinds, bounds, strict=True)), current=current)
 
