@@ -95,7 +95,7 @@ def section(name: str, before: Sequence[str] = ()) -> str:
         folded = DETAILS.format(text[found.start() :])
         text = text[: found.start()].rstrip()
     told = paper(name).provenance
-    doubt = f"> This formula may differ from the paper's: it is {told}." if re.search("hand|recon", told) else ""
+    doubt = f"> May differ from the paper: {told}." if re.search("hand|recon", told) else ""
     return "\n\n".join(
         piece for piece in (doubt, snippet(name), text, options(name), origin(name, before), folded) if piece
     )
