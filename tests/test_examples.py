@@ -9,8 +9,6 @@ from pathlib import Path
 import notebooks
 import pytest
 
-from tokenpo.cli.main import main
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = sorted(path.stem for path in EXAMPLES.glob("*.txt"))
 
@@ -33,15 +31,6 @@ def test_a_notebook_shows_what_its_cells_make(path: Path, tmp_path: Path, monkey
     assert all(cell["outputs"] for cell in cells[:3])
     made = notebooks.executed(text, path.name)
     assert made == text, "python tools/site/notebooks.py"
-
-
-def test_the_method_of_the_start_page_obeys_the_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (EXAMPLES.parent / "docs" / "start.md").read_text(encoding="utf-8")
-    [code] = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
-    monkeypatch.chdir(tmp_path)
-    Path("late.py").write_text(code, encoding="utf-8")
-    assert "tokenpo check late.py:late" in page
-    assert main(["check", "late.py:late"]) == 0
 
 
 def test_every_example_stands_on_the_page() -> None:

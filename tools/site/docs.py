@@ -94,7 +94,7 @@ def section(name: str, before: Sequence[str] = ()) -> str:
     elif found := FOLDED.search(text):
         folded = DETAILS.format(text[found.start() :])
         text = text[: found.start()].rstrip()
-    told = paper(name).provenance
+    told = paper(name).provenance.replace(" + ", " and ")
     doubt = f"> May differ from the paper: {told}." if re.search("hand|recon", told) else ""
     return "\n\n".join(
         piece for piece in (doubt, snippet(name), text, options(name), origin(name, before), folded) if piece
