@@ -19,7 +19,7 @@ from tokenpo.core.learner import Learner
 from tokenpo.core.ops.trajectory import Join
 from tokenpo.core.parts import Weight
 from tokenpo.core.trial import Inputs, close, fitting, same
-from tokenpo.core.types import Batch, Policy, Rollouts, Totals
+from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 
 T, F = True, False
 
@@ -69,6 +69,13 @@ def test_denominators_count_trajectories() -> None:
     rollouts = sampled([3, 2, 4, 1], [1, 0, 1, 0], [0, 0, 0, 0], [7, 5, 7, 2])
     assert Totals.of(rollouts) == Totals(10, 3, 7)
     assert Totals.of(rollouts, 16) == Totals(10, 3, 16)
+
+
+def test_joined_credits_keep_the_lengths_of_their_trajectories() -> None:
+    one, other = (Credit(torch.ones(2, 3), length=torch.tensor(lengths)) for lengths in ([7, 7], [4, 2]))
+    joined = Credit.joined([one, other])
+    assert joined.length is not None and joined.length.tolist() == [7, 7, 4, 2]
+    assert Credit.joined([Credit(torch.ones(1, 3)), Credit(torch.ones(1, 3))]).length is None
 
 
 def test_rows_are_joined_in_their_order_and_taken_apart() -> None:
