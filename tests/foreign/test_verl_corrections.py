@@ -203,6 +203,7 @@ def test_its_other_settings_are_read_too() -> None:
         ),
         ({"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "rollout_rs='seq_max_k1' is not a choice"),
         ({"rollout_rs": "token_k2", "rollout_rs_threshold": "0.1_2"}, "token_k2 has an upper bound only"),
+        ({"loss_type": "reinforce"}, "needs bypass_mode=True"),
         (
             {"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
             "rollout_is_batch_normalize with bypass_mode",
