@@ -156,7 +156,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
         *([f"*Needs*: {', '.join(map(code, sorted(objective.needs)))}"] if objective.needs else []),
         *(["*Sampler*: has to apply a `temperature` that differs between tokens"] if objective.temperature else []),
         *(["*Scope*: [the whole optimiser step](../ideas.md#scope)"] if objective.scope == "batch" else []),
-        *([f"*One update per rollout batch*: {idle} then does nothing"] if idle else []),
+        *([f"*Without effect with one update per rollout batch*: {idle}"] if idle else []),
     ]
     return "\n".join(f"- {line}" for line in lines)
 
