@@ -40,6 +40,7 @@ DETAILS = (
 TRIED = {
     "grpo": ("high", 0.28), "dapo": ("high", 0.4), "tepo": ("beta", 0.1), "gtpo": ("a2", 0.2), "grpo_s": ("b2", 0.2),
     "hapo": ("tau", 0.1), "tr_grpo": ("upper", 1.2), "ppo": ("lam", 0.95),
+    "s_grpo": ("fraction", 0.7),
 }  # fmt: skip
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
