@@ -238,8 +238,8 @@ def ce_gppo(
         elsewhere:               c = r
         J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
 
-    Pushing wrong tokens that have become unlikely further down raises the entropy, pushing right ones that have become
-    likely further up lowers it: beta1 and beta2 weigh the two.
+    Pushing an unlikely wrong token further down lowers the entropy, pushing an unlikely right one up raises it (for a
+    softmax dH/dz = −p (log p + H)): beta1 and beta2 weigh the two.
     Defaults: beta1 0.75 and beta2 1 (the authors' 7B script; 0.5 and 1 for 1.5B), clip 0.2/0.2.
     Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, with 10 in their scripts; the
     formulas have none, and none is the default.
