@@ -25,7 +25,10 @@ def main(parent: int, source: str, function: str, memory: int, *setup: str) -> N
     os.dup2(2, 1)  # the function's output must not be taken for an answer
 
     def send(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=answers, flush=True)
+        try:
+            print(json.dumps(message), file=answers, flush=True)
+        except BrokenPipeError:  # the parent has ended
+            os.killpg(os.getpid(), signal.SIGKILL)
 
     jobs.readline()
     try:
