@@ -204,5 +204,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
 
 
 def opened_in_place(path: Path, flags: int) -> int:
-    """A handle to write a file in place, made if it is missing; raises OSError for a symbolic link."""
+    """A handle to write a file in place, made if it is missing; raises TokenPOError for a symbolic link."""
+    if path.is_symlink():
+        raise TokenPOError(f"{path} is a link, and is not written through: remove it, or copy the file there")
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -86,9 +86,8 @@ def builder(name: str) -> Callable[..., Objective]:
     if ":" in name:
         return own(name)
     if name not in METHODS:
-        raise UnknownName(
-            f"no method is called {name!r}: {nearest(name, METHODS)}; a file of yours is FILE.py:FUNCTION"
-        )
+        own_file = "name a function in your file, FILE.py:FUNCTION" if name.endswith(".py") else nearest(name, METHODS)
+        raise UnknownName(f"no method is called {name!r}: {own_file}")
     return METHODS[name]
 
 

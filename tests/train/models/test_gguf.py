@@ -205,7 +205,7 @@ def test_the_command_writes_licence_and_source(llama, tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pre": "deepseek-llm"}, "the splitting rule of the tokenizer is 'deepseek-llm', but known are only gpt-2"),
+        ({"pre": "deepseek-llm"}, "the splitting rule of the tokenizer is 'deepseek-llm'; supported are gpt-2"),
         ({"drop": "blk.1.attn_q"}, "lacks tensors of a llama model: blk.1.attn_q"),
         ({"rope_scaling_type": RopeScalingType.YARN}, "with scaled rotary frequencies or experts"),
     ],

@@ -112,7 +112,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _chosen(known: Mapping[str, Any], name: str | None, of: str) -> Any:
     if name is None or name not in known:
-        raise Unsupported(f"{of} is {name!r}, but known are only {', '.join(known)}: take the model's own directory")
+        raise Unsupported(f"{of} is {name!r}; supported are {', '.join(known)}: take the model's own directory")
     return known[name]
 
 
