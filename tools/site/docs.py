@@ -32,16 +32,37 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PAGES = ROOT / "docs" / "methods"
 PICTURE = "family.svg"
-FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options|Reductions)\*\*: ", re.MULTILINE)
-DETAILS = (
-    '<details markdown="1"><summary>Defaults, departures from the source, reductions</summary>\n\n{}\n\n</details>'
-)
+FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options)\*\*: ", re.MULTILINE)
+REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  # for developers: the docstring has them
+DETAILS = '<details markdown="1"><summary>Details</summary>\n\n{}\n\n</details>'
 # What a reader may try first: method -> option and value.
 TRIED = {
     "grpo": ("high", 0.28), "dapo": ("high", 0.4), "tepo": ("beta", 0.1), "gtpo": ("a2", 0.2), "grpo_s": ("b2", 0.2),
-    "hapo": ("tau", 0.1), "tr_grpo": ("upper", 1.2), "ppo": ("lam", 0.95),
-    "s_grpo": ("fraction", 0.7),
+    "hapo": ("tau", 0.1), "tr_grpo": ("upper", 1.2), "ppo": ("lam", 0.95), "s_grpo": ("fraction", 0.7),
+    "gspo": ("high", 0.004), "gspo_token": ("high", 0.004), "clip_cov": ("fraction", 0.002), "cispo": ("high", 0.4),
+    "sapo": ("tau_neg", 1.2), "edge_grpo": ("eps", 1e-4), "lopti": ("eta", 0.5), "ce_gppo": ("beta1", 0.5),
+    "ha_dw": ("scale", 1.5), "thr": ("p", -0.1), "hmpo": ("scale", 2.0), "delta_l": ("alpha", 1.0),
+    "dhpo": ("high", 0.4), "vineppo": ("continuations", 4), "spo": ("continuations", 4), "opsm": ("delta", 0.1),
+    "igrpo": ("drafts", 4), "opd": ("rewards", True), "gkd": ("beta", 1.0), "nthr": ("eta", 0.5), "up": ("low", 0.3),
+    "forking_tokens": ("fraction", 0.4), "egspo": ("attenuation", 0.25), "gtpo_conflict": ("strength", 1.5),
+    "lite_ppo": ("high", 0.28), "maxrl": ("high", 0.4), "t_spmo": ("high", 0.28), "gdpo": ("high", 0.28),
 }  # fmt: skip
+# What a part does that is without effect while the policy is the one that sampled.
+IDLE = {
+    "MaskedKl": "its KL", "BelowOld": "its KL", "Anchor": "its penalty", "ToOld": "its penalty",
+    "FutureWeight": "its weights", "Strayed": "its mask",
+}  # fmt: skip
+# What a loop has to give a method beyond the inputs of GRPO: name of the input -> in plain words.
+GIVEN = {
+    "entropy": "entropies", "old_entropy": "entropies", "entropy_drift": "entropies", "turn": "turns",
+    "old_collision": "squared probabilities", "ref_logprob": "a reference", "teacher_logprob": "a teacher",
+    "rollout_logprob": "the sampler's log-probabilities", "prompt_logprob": "log-probabilities of prompts",
+    "teacher_divergence": "a teacher", "value": "a critic", "gain": "more generations", "drafts": "more generations",
+    "baseline": "a greedy answer", "token_ids": "token ids", "staleness": "ages of tokens", "anchor": "states",
+    "influence": "hidden states", "divergence": "whole distributions", "rewards": "several rewards",
+    "token_reward": "rewards of tokens",
+}  # fmt: skip
+MEASURED = re.compile(r"\*\*Measured\*\*: (.*?)\.(?= |$)")
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -58,20 +79,21 @@ INDEX = """\
 
 # Methods
 
-Start with [`dapo`](baselines.md#dapo); [Which method for my run?](../which_method.md) says when to take another. On the
-page of its family a method has its idea, when to take it, what we measured, its formula and its options.
+Start with [`dapo`](baselines.md#dapo). [Which method for my run?](../which_method.md) says when to take another, and
+[Results](../results.md) how much methods differed. The page of a family begins with a table: idea, what we measured,
+and what a method needs. Below it each method has a snippet, its formula, its options and its source.
 
-`tokenpo show NAME` prints the parts of a method. The tests compare value and gradient of each with a [reference
-implementation](../../tests/oracles) in NumPy. [Engines](../engines.md#which-method-runs-where) lists what runs where,
-[Papers](../papers.md) the sources.
-
-{tables}
+{families}
 
 ## Provenance
 
 Where we found a formula. "Second-hand" and "reconstructed" methods may differ from their paper.
 
 {provenance}
+
+`tokenpo show NAME` prints the parts of a method. The tests compare the value and gradient of each method with a
+[reference implementation](../../tests/oracles) in NumPy. [Engines](../engines.md#which-method-runs-where) lists what
+runs where, [Papers](../papers.md) the sources.
 """
 
 
@@ -79,11 +101,29 @@ def page(kind: str) -> str:
     """The page of one family, written by hand but for the sections of its methods."""
     names = [name for name in FAMILIES[kind][1] if name in METHODS]
     text = (PAGES / f"{kind}.md").read_text(encoding="utf-8")
-    return filled(text, {name: functools.partial(section, name, names[:place]) for place, name in enumerate(names)})
+    sections = {name: functools.partial(section, name, names[:place]) for place, name in enumerate(names)}
+    return filled(text, {"methods": lambda: overview(text, names), **sections})
+
+
+def overview(text: str, names: Sequence[str]) -> str:
+    """The table on top of a family's page; what was measured is the first sentence of it in the method's section."""
+    rows = []
+    for name in names:
+        own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        found = MEASURED.search(" ".join(own.split()))
+        if not found:
+            raise SystemExit(f"docs/methods: the section of {name} has no sentence **Measured**: ....")
+        objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
+        trl = {"runs": "yes", "`rollout_logprob`": "with vLLM"}.get(answer, "no")
+        given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
+        given |= {"temperatures of tokens": None} if objective.temperature else {}
+        measured = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1])
+        rows.append((f"[`{name}`](#{name})", cell(summary(name)), measured, trl, ", ".join(given) or "nothing"))
+    return table(("method", "idea", "measured", "TRL", "needs beyond GRPO"), rows)
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
-    """A method: a snippet, its formula, its options, its source, and folded what the source leaves open.
+    """A method: a snippet, its formula, its options, its source, and folded its defaults and departures.
 
     A text that a method `before` it on the page has too, or that another page has, is not repeated.
     """
@@ -107,7 +147,12 @@ def snippet(name: str) -> str:
     chosen = TRIED.get(name) or next(tried(name), None)
     key, value = chosen or ("", None)
     word = repr(value).replace("'", '"')
-    lines = [f'tokenpo.method("{name}"' + (f", {key}={word})" if key else ")")]
+    lines = [f'tokenpo.method("{name}")']
+    if key:
+        given = options_of(METHODS[name])[key]
+        words = given.words.partition("; ")[0]
+        default = repr(given.default).replace("'", '"')
+        lines = [f'tokenpo.method("{name}", {key}={word})  # {words}; default {default}']
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):
         options_given = f', method_options={{"{key}": {word}}}' if key else ""
@@ -124,7 +169,7 @@ def tried(name: str) -> Iterator[tuple[str, Any]]:
         default = given[key].default
         values = list(given[key].choices) or [not default] if isinstance(default, bool) or given[key].choices else []
         if isinstance(default, int | float) and not isinstance(default, bool):
-            values = [2 * default, default / 2]
+            values = [0.28 if (key, default) == ("high", 0.2) else 2 * default, default / 2]
         for value in values:
             with contextlib.suppress(TokenPOError):
                 if value != default and METHODS[name](**{key: value}):
@@ -132,9 +177,9 @@ def tried(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def body(name: str) -> str:
-    """The docstring of a builder without its first line and its arguments."""
+    """The docstring of a builder without its first line, its reductions and its arguments."""
     text = (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:\n")[0]
-    return text.partition("\n")[2].strip("\n")
+    return REDUCTIONS.sub("", text.partition("\n")[2]).strip("\n")
 
 
 def origin(name: str, before: Sequence[str] = ()) -> str:
@@ -150,7 +195,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     ]
     if same := [other for other in before if paper(other) == source]:
         told = [f"*Paper* and *formula*: as [`{same[0]}`](#{same[0]})"]
-    idle = ", ".join(code(type(part).__name__) for part in objective.idle_on_policy)
+    idle = " and ".join(dict.fromkeys(IDLE[type(part).__name__] for part in objective.idle_on_policy))
     told[-1] += f"; code in [`{path}`](../../src/tokenpo/{path})"
     lines = [
         *told,
@@ -198,18 +243,13 @@ def short(text: str) -> str:
     return re.sub(r"^a number ", "", text).replace(">=", "≥").replace("<=", "≤").removeprefix("in ")
 
 
-def methods_tables() -> str:
-    """One table a family, one row a method."""
-    head = ("method", "what it changes", "provenance")
-    tables = []
+def families() -> str:
+    """The methods of each family as links."""
+    told = []
     for kind, (title, names) in FAMILIES.items():
-        rows = [
-            (f"[`{name}`]({kind}.md#{name})", cell(summary(name)), paper(name).provenance)
-            for name in names
-            if name in METHODS
-        ]
-        tables.append(f"### {title}\n\n{table(head, rows)}")
-    return "\n\n".join(tables)
+        links = (f"[`{name}`]({kind}.md#{name})" for name in names if name in METHODS)
+        told.append(f"### {title}\n\n[The page]({kind}.md): {', '.join(links)}")
+    return "\n\n".join(told)
 
 
 def inputs() -> str:
@@ -233,7 +273,7 @@ def generated() -> dict[Path, str]:
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{kind}.md": page(kind) for kind in FAMILIES if (PAGES / f"{kind}.md").exists()}
-    files[PAGES / "README.md"] = INDEX.format(generated=notice, tables=methods_tables(), provenance=legend)
+    files[PAGES / "README.md"] = INDEX.format(generated=notice, families=families(), provenance=legend)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tokens.svg"] = token_picture.drawing()
     for name, tables in MARKED.items():

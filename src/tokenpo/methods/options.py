@@ -11,18 +11,16 @@ from ..core.ranges import AboveOne, Finite, Limit, NotNegative, Share
 # The clip of the ratio.
 Low = Annotated[Share, "clip below"]
 High = Annotated[Limit, "clip above"]
-Dual = Annotated[AboveOne | None, "dual clip for negative advantages; None switches it off"]
-DualOfScripts = Annotated[Dual, "dual clip for negative advantages, 10 in the authors' scripts; None switches it off"]
+Dual = Annotated[AboveOne | None, "dual clip; None switches it off"]
+DualOfScripts = Annotated[Dual, "dual clip, 10 in the authors' scripts; None switches it off"]
 
 # The bounds of a weight that keeps its gradient.
 Floor = Annotated[Share, "floor of the weight, ratio ≥ 1 − low; 1 leaves it open"]
 Ceiling = Annotated[Limit, "cap of the weight, ratio ≤ 1 + high"]
 
 # The divergence from the reference.
-Beta = Annotated[NotNegative, "coefficient of the k3 divergence from the reference; 0 needs no reference"]
-BoundedKl = Annotated[
-    bool, "log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code"
-]
+Beta = Annotated[NotNegative, "coefficient of the KL (k3) to the reference"]
+BoundedKl = Annotated[bool, "bound log-ratios to the reference by ±5 and k3 by 10, as the authors' code does"]
 
 # Rewards and entropies that select responses or tokens.
 Threshold = Annotated[Finite, "a response is right when its reward exceeds this"]
