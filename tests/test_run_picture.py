@@ -39,9 +39,9 @@ def test_curves_are_the_metrics_and_tokens_those_of_a_right_response(run: Path) 
     assert length.lines[0].get_ydata().tolist() == [20, 40]
     assert entropy.lines[0].get_ydata().tolist() == [0.4, 0.1]
     assert [[text.get_text() for text in axes.texts] for axes in (first, last)] == [["#", "3"], ["=", "#", "3"]]
-    # The largest entropy of both responses is 2.0; the darkest shade is 0.9 of the colour map.
+    # The largest entropy of both responses is 2.0.
     shades = [box.get_facecolor() for axes in (first, last) for box in axes.patches]
-    assert shades == [pytest.approx(picture.colormaps["Purples"](0.9 * (x / 2) ** 0.5)) for x in (0.5, 2.0, 1.0, 0, 0)]
+    assert [shade[3] for shade in shades] == pytest.approx([0.9 * (x / 2) ** 0.5 for x in (0.5, 2.0, 1.0, 0, 0)])
     drawn = picture.write_picture(run, run / "out.svg").read_text(encoding="utf-8")
     assert "prefers-color-scheme:dark" in drawn and "currentColor" in drawn and picture.INK not in drawn
     assert picture.write_picture(run, run / "again.svg").read_text(encoding="utf-8") == drawn

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib import colormaps, style
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -19,7 +19,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.base.files import whole
 from tokenpo.records.run import Rollout, Run, read_run, read_trace
 
-BLUE, GREEN, GREY = "#2f86c9", "#1a8a66", "#808890"  # each is seen on white and on black
+BLUE, GREEN, GREY, PURPLE = "#2f86c9", "#1a8a66", "#808890", "#8a63d2"  # each is seen on white and on black
 INK = "#010203"  # becomes the reader's colour of text: dark by day, light by night
 SCHEME = "<style>svg{color:#16181a}@media(prefers-color-scheme:dark){svg{color:#d6d9de}}</style>"
 PLACES = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
@@ -102,18 +102,16 @@ def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None
 
 
 def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:
-    """One box a token; white text where the box is dark. Most entropies are small, and a root tells them from none."""
-    shades = colormaps["Purples"]
+    """One box a token, more purple with more entropy. Most entropies are small, and a root tells them from none."""
     for place, (token, entropy) in enumerate(zip(rollout.tokens, _terms(rollout, "entropy"), strict=True)):
         share = 0.0 if entropy is None else min(1.0, entropy / top) ** 0.5
-        axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=shades(0.9 * share), edgecolor="#dddddd", lw=0.5))
+        axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=(PURPLE, 0.9 * share), edgecolor=GREY, lw=0.5))
         text = "end" if token.startswith("<|") else token
-        colour = "white" if share > 0.6 else "#16181a"
         size = 8 if len(text) < 3 else 6
-        axes.text(place + 0.5, 0.48, text, ha="center", va="center", fontsize=size, family="monospace", color=colour)
+        axes.text(place + 0.5, 0.48, text, ha="center", va="center", fontsize=size, family="monospace")
     outcome = "right" if rollout.correct else "wrong"
     axes.set_title(
-        f"step {rollout.step}: {rollout.prompt} answered {outcome}; dark: much entropy (root scale to {top:.2f} nats)",
+        f"step {rollout.step}: {rollout.prompt} answered {outcome}; purple: much entropy (root scale, {top:.2f} nats)",
         fontsize=8.5,
         loc="left",
         color=GREY,

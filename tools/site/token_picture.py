@@ -15,7 +15,8 @@ ROLLOUTS = Path(__file__).resolve().parents[2] / "docs" / "rollouts.jsonl"
 METHODS = ("grpo", "gtpo", "tr_grpo", "hapo", "forking_tokens")
 RIGHT, WRONG = 10, 9  # two responses to one prompt
 LABEL, COLUMN, ROW, EDGE, GAP = 124, 21, 24, 12, 20
-GREY = ("#ffffff", "#e6e6e2", "#c9c9c4", "#a9a9a4")  # entropy, from 0 to 1.5 nats and more
+NONE = "#808890", 0.0  # a ground and how much of it: the ink is the reader's
+GREY = [("#808890", share) for share in (0.0, 0.25, 0.5, 0.75)]  # entropy, from 0 to 1.5 nats and more
 STYLE = """\
 text { font: 14px system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: #16181a }
 .token { font-family: ui-monospace, "DejaVu Sans Mono", monospace; text-anchor: middle } .head { fill: #55636f }"""
@@ -40,7 +41,7 @@ def drawing() -> str:
             parts += _line(name, tokens, colours, y)
             y += ROW
         y += GAP
-    legend = "Blue: made more likely. Orange: less likely. White: left alone. Entropy: white is sure, grey undecided."
+    legend = "Blue: made more likely. Orange: less likely. No colour: left alone. Entropy: grey is undecided."
     parts.append(text(EDGE, y, legend, "head"))
     return svg("How five methods push each token of a right and of a wrong response", width, y + EDGE, STYLE, parts)
 
@@ -49,17 +50,20 @@ def _row(of: Tensor, mask: Tensor, response: int) -> list[float]:
     return of[response][mask[response]].tolist()
 
 
-def _colour(push: float) -> tuple[str, str] | str:
-    """Orange to blue from -1.2 to 1.2; white for none."""
+def _colour(push: float) -> tuple[str, str | float]:
+    """Orange to blue from -1.2 to 1.2; no colour for none."""
     half = len(COLOURS) // 2
     level = round(half * max(-1.0, min(1.0, push / 1.2)))
-    return "#ffffff" if abs(push) < 0.02 else COLOURS[half + level]
+    if abs(push) < 0.02:
+        return NONE
+    return COLOURS[half + level] if level else (NONE[0], 0.15)
 
 
-def _line(name: str, tokens: Sequence[str], colours: Sequence[tuple[str, str] | str], y: int) -> Iterator[str]:
+def _line(name: str, tokens: Sequence[str], colours: Sequence[tuple[str, str | float]], y: int) -> Iterator[str]:
     yield text(EDGE, y + 16, name)
-    for k, (token, colour) in enumerate(zip(tokens, colours, strict=True)):
-        ground, ink = (colour, "#16181a") if isinstance(colour, str) else colour
+    for k, (token, (ground, ink)) in enumerate(zip(tokens, colours, strict=True)):
         x = EDGE + LABEL + COLUMN * k
-        yield f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 2}" fill="{ground}" stroke="#d8d8d4"/>'
-        yield f'<text class="token" x="{x + COLUMN / 2 - 0.5:g}" y="{y + 16}" style="fill:{ink}">{escape(token)}</text>'
+        share, style = ("", f' style="fill:{ink}"') if isinstance(ink, str) else (f' fill-opacity="{ink}"', "")
+        box = f'x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 2}"'
+        yield f'<rect {box} fill="{ground}"{share} stroke="#808890" stroke-opacity="0.4"/>'
+        yield f'<text class="token" x="{x + COLUMN / 2 - 0.5:g}" y="{y + 16}"{style}>{escape(token)}</text>'
