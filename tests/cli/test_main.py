@@ -43,7 +43,7 @@ def test_methods_are_a_table_of_what_they_change(capsys, monkeypatch):
     hapo = next(line for line in lines if line.startswith("hapo "))
     assert hapo.split(maxsplit=2)[1:] == [
         "2509.16591",
-        "Temperature, advantage, redistribution and clip bounds follow the entropy of the token. [old_entropy]",
+        "Temperature, advantage and clip bounds of a token follow its entropy. [old_entropy]",
     ]
     assert next(line for line in lines if line.startswith("tr_grpo ")).endswith(". (second-hand + reconstructed)")
     monkeypatch.setenv("COLUMNS", "80")

@@ -9,6 +9,8 @@ import argparse
 import contextlib
 import functools
 import inspect
+import itertools
+import operator
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -85,6 +87,17 @@ and what a method needs. Below it each method has a snippet, its formula, its op
 
 {families}
 
+## Shared by all
+
+Unless its section says otherwise:
+
+- A group's deviation has ddof 1 and eps 1e-6. A group of one, or of equal rewards, has advantage 0; some frameworks
+  take a single response's reward as its advantage.
+- Log-ratios are bounded to ±20 nats. Quantiles are nearest-rank.
+- What looks at many tokens looks at the whole optimiser step. Authors' code often looks at a micro-batch, so its loss
+  depends on how the step is split.
+- No KL to a reference (beta 0), because verifiable rewards are usually trained without one.
+
 ## Provenance
 
 Where we found a formula. "Second-hand" and "reconstructed" methods may differ from their paper.
@@ -156,8 +169,8 @@ def snippet(name: str) -> str:
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):
         options_given = f', method_options={{"{key}": {word}}}' if key else ""
-        vllm = " with vLLM" * (answer != "runs")
-        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{options_given})  # TRL{vllm}')
+        vllm = "  # with vLLM" * (answer != "runs")
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{options_given}){vllm}')
     return "```py\n" + "\n".join(lines) + "\n```"
 
 
@@ -188,7 +201,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     module = inspect.unwrap(METHODS[name]).__module__
     path = "/".join(module.split(".")[1:]) + ".py"
     note = f"; open: {plain(source.note)}" if source.note else ""
-    read = "; ".join(map(released, source.code.split("; "))) if source.code else ""
+    read = "; ".join(released(source.code)) if source.code else ""
     told = [
         f"*Paper*: {plain(source.title)}, {linked(source.reference)}",
         f"*Formula*: [{source.provenance}](README.md#provenance)" + (f", {read}" if read else "") + note,
@@ -212,13 +225,14 @@ def summary(name: str) -> str:
     return (inspect.getdoc(METHODS[name]) or "").partition("\n")[0]
 
 
-def released(read: str) -> str:
-    """A file that was read, as `Paper.code` names it; linked where it is in a repository."""
-    where, _, path = read.partition(":")
-    repository, _, commit = where.partition("@")
-    if not commit:
-        return f"{where}, `{path}`"
-    return f"{repository} at {commit}, [`{path}`](https://github.com/{repository}/blob/{commit}/{path})"
+def released(read: str) -> Iterator[str]:
+    """The files that were read, as `Paper.code` names them: linked where they are in a repository."""
+    places = (place.partition(":") for place in read.split("; "))
+    for where, files in itertools.groupby(places, key=operator.itemgetter(0)):
+        repository, _, commit = where.partition("@")
+        at = f"https://github.com/{repository}/blob/{commit}/"
+        told = [f"[`{path}`]({at}{path})" if commit else f"`{path}`" for _, _, path in files]
+        yield ", ".join([f"{repository} at {commit}" if commit else where, *told])
 
 
 def options(name: str) -> str:
@@ -228,18 +242,19 @@ def options(name: str) -> str:
         if not option.words:
             raise SystemExit(f"{name}: the annotation of option {key} has no words")
         names = [f'"{choice}"' for choice in option.choices] or option.kinds
-        values = cell(short(option.allowed.text)) if option.allowed else " or ".join(map(code, names))
+        values = cell(short(option.allowed.text)) if option.allowed else ", ".join(map(code, names))
         rows.append((f"`{key}`", values, code(repr(option.default)), cell(option.words)))
     if [row[-1] for row in rows if row[0] in ("`low`", "`high`")] == ["clip below", "clip above"]:
         low, high = (next(row for row in rows if row[0] == key) for key in ("`low`", "`high`"))
-        both = tuple(f"{one}, {other}" for one, other in zip(low, high, strict=True))
+        both = (*(f"{one}, {other}" for one, other in zip(low[:-1], high[:-1], strict=True)), "clip below, above")
         rows = [both if row == low else row for row in rows if row != high]
-    return table(("option", "value", "default", "meaning"), rows) if rows else "None."
+    return table(("option", "value", "default", "meaning"), rows) if rows else "It has no options."
 
 
 def short(text: str) -> str:
     """A range in signs: "a finite number >= 0" becomes "≥ 0, finite"."""
     text = re.sub(r"^a finite number ([<>]=? \S+?)(,|$)", r"\1, finite\2", text)
+    text = re.sub(r"^a finite number", "finite", re.sub(r"^a whole number", "integer", text))
     return re.sub(r"^a number ", "", text).replace(">=", "≥").replace("<=", "≤").removeprefix("in ")
 
 
@@ -248,7 +263,7 @@ def families() -> str:
     told = []
     for kind, (title, names) in FAMILIES.items():
         links = (f"[`{name}`]({kind}.md#{name})" for name in names if name in METHODS)
-        told.append(f"### {title}\n\n[The page]({kind}.md): {', '.join(links)}")
+        told.append(f"### [{title}]({kind}.md)\n\n{', '.join(links)}")
     return "\n\n".join(told)
 
 

@@ -33,9 +33,8 @@ def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     The baseline does not depend on the response it is subtracted from, so the gradient is unbiased.
-    Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers RLOO as an estimator.
-    Departures: the paper's loss is the unclipped policy gradient of whole sequences. A group of one has advantage 0;
-    the framework keeps its reward.
+    Defaults: clip 0.2/0.2 and the token mean are the usual loss of a framework with this estimator.
+    Departures: the paper's loss is the unclipped policy gradient of whole sequences.
     Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times the one with Dr. GRPO's advantage.
     """
     return Objective(RelativeAdvantage(std="none", leave_one_out=True), Clip(FixedBounds(low, high)), TokenMean())
@@ -67,7 +66,7 @@ def lite_ppo(
     A nearly unanimous group has a small deviation of its own, which GRPO divides by. Here all groups share one scale.
     Defaults: clip 0.2/0.2, the token mean, eps 1e-6 and no dual clip. TRL and ms-swift add eps 1e-4.
     Options: of="advantages" is AReaL's scale (its eps is 1e-5), which leaves out that the means of groups differ.
-    Departures: a group of equal rewards has exactly 0. ROLL's example adds a dual clip, whitening and a divergence.
+    Departures: ROLL's example adds a dual clip, whitening and a divergence.
     Reductions: with one group in the batch it is DAPO's loss with that clip, for both scales.
     """
     credit = RelativeAdvantage(std="batch", centred=of == "advantages", eps=eps)
@@ -90,7 +89,6 @@ def prpo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     One response a prompt suffices, but the prompt's difficulty stays in the advantage: any answer to an easy prompt is
     pushed up, and a group of equal rewards learns unless the whole batch agrees.
     Defaults: clip 0.2/0.2 and the token mean (ours).
-    Departures: a batch of equal rewards has exactly 0.
     Reductions: with one group in the batch it is DAPO's loss with that clip, times √(n/(n−1)).
     """
     credit = RelativeAdvantage("batch", "batch", population=True)
@@ -114,8 +112,8 @@ def flash_reinforce(
 
     No group, no old policy, no clip and no deviation: a response that the policy has left is dropped whole.
     Defaults: delta 3e-3 (code). Probabilities are within [1e-6, 1 − 1e-6] in d.
-    Departures: without the optional choice of a failed response's tokens by entropy. log q is bounded to ±20. The
-    authors take one update of a batch; more are allowed here.
+    Departures: the optional choice of a failed response's tokens by entropy is left out. The authors take one update a
+    batch.
     Reductions: at lp = lp_roll it is the gradient of REINFORCE with the batch's mean as baseline.
     """
     near = Rejection((Criterion(Mean(), high=delta, of=BinaryKl()),), current=True)
@@ -135,11 +133,9 @@ REINFORCE_PP = Paper(
         REINFORCE++-baseline  A_it = whiten(R_i − mean_g R),   and the loss adds beta · k2(π_ref/π)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    Defaults: clip 0.2/0.2, discount 1 (code); beta = 0, as everywhere here for verifiable rewards. That the baseline
-    variant takes k2 is second-hand.
-    Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance, at
-    least 1e-8. Equal rewards give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework keeps its
-    reward. Whitening gives a group of equal rewards, x = 0, an advantage where the batch's mean is not 0.
+    Defaults: clip 0.2/0.2, discount 1 (code), beta 0. That the baseline variant takes k2 is second-hand.
+    Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance. Where
+    the batch's mean is not 0, whitening gives a group of equal rewards an advantage.
     Reductions: none to GRPO: the group's deviation is not divided by.
     """,
 )
@@ -231,9 +227,9 @@ def remax(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     The baseline does not depend on the response, so the gradient is unbiased, and a group of one learns.
-    Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers ReMax as an estimator.
-    Departures: the paper's loss is the unclipped policy gradient of whole sequences, of one response to a prompt.
-    Rewards of single tokens are not read: every token gets the whole reward of its response.
+    Defaults: clip 0.2/0.2 and the token mean are the usual loss of a framework with this estimator.
+    Departures: the paper's loss is the unclipped policy gradient of whole sequences, one response a prompt. Every token
+    gets the whole reward of its response; rewards of single tokens are not read.
     Reductions: where b is the mean of the group's rewards it is Dr. GRPO's advantage.
     Note: the greedy response costs sampled tokens: `continued_tokens` of a run counts them.
     """
@@ -270,10 +266,9 @@ def gpg(
 
     B responses, M of them in groups whose rewards are all equal: their gradient is 0, and the others make up for it.
     Defaults: the token mean of the paper.
-    Departures: the authors' trees for mathematics (open-r1, open-rs) take the token mean, those for vision (R1-V,
-    Visual-RFT, VisualThinker-R1-Zero) the mean of response means: sequence_mean=True. There `adjust_gd` switches the
-    factor on and a division by std_g + 1e-4 off. One framework takes the responses with a reward other than 0 for B −
-    M. There is no importance ratio: after the first update on a rollout batch the gradient belongs to an old sample.
+    Departures: the authors' code for vision (R1-V, Visual-RFT, VisualThinker-R1-Zero) takes the mean of response means:
+    sequence_mean=True. Their code for mathematics (open-r1, open-rs) takes the token mean. There is no importance
+    ratio: after the first update on a batch the gradient belongs to an old sample.
     Reductions: at lp = lp_old and with mixed groups only, the gradient is the one with Dr. GRPO's advantage and a token
     mean.
     """
@@ -298,11 +293,8 @@ def opo() -> Objective:
         A_i = R_i − Σ_{j in g} |o_j| R_j / Σ_{j in g} |o_j|
         J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
 
-    The baseline of least variance weighs by the gradient's squared norm, which is taken to grow with the response's
-    length.
-    Defaults: no options: exact on-policy training has no clip.
-    Departures: a group of one learns nothing; the code that was read uses its reward as the advantage. The token mean
-    is a framework's. There is no importance ratio for further updates on a rollout batch.
+    The baseline of least variance weighs by the gradient's squared norm, which is taken to grow with the length.
+    Departures: the token mean is a framework's. There is no importance ratio for further updates on a batch.
     Reductions: with equal lengths the advantage is Dr. GRPO's.
     """
     return Objective(LengthWeighted(), LogLikelihood(), TokenMean())
@@ -318,13 +310,12 @@ RAFT = Paper(
         RAFT++         A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
         Reinforce-Rej  A_i = R_i where the rewards of the group differ, 0 elsewhere;   J as in RAFT++
 
-    RAFT has no baseline: a group of equal rewards teaches too, and all rewards ≤ 0 teach nothing. Reinforce-Rej is the
-    paper's finding: what helps GRPO is that groups of equal rewards teach nothing, not the normalisation. The
-    denominators count all tokens, those of wrong responses and rejected groups too.
+    RAFT has no baseline: a group of equal positive rewards teaches too. The paper finds, with Reinforce-Rej, that
+    skipping groups of equal rewards is what helps GRPO, not the normalisation. All tokens count in the denominators.
     Defaults: clip 0.2/0.2 (code). Rejection with rewards 0 and 1 teaches right responses alone; −1 and 1 make wrong
     ones count.
-    Departures: in Reinforce-Rej a group of one learns nothing; the authors' code keeps its reward. Their scripts add a
-    k3 divergence of 0.001 from the reference, and their framework a dual clip of 3 for negative rewards; none here.
+    Departures: the authors' scripts add a k3 divergence of 0.001 from the reference, and their framework a dual clip of
+    3 for negative rewards.
     Reductions: at lp = lp_old RAFT and RAFT++ have the same gradient. With rewards 0 and 1 and mixed groups only
     Reinforce-Rej is RAFT++.
     """,

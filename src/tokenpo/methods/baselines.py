@@ -24,10 +24,9 @@ def grpo(
         A_i = (R_i − mean_g R) / (std_g R + 1e-6)
         J = 1/N Σ_i 1/|o_i| Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]   (eq. 3)
 
-    Defaults: low = high = 0.2 and ddof 1 as in the frameworks' code; beta = 0, because verifiable rewards are usually
-    trained without a reference (the paper's beta is 0.04).
-    Departures: a group of one learns nothing; verl and trainers built on it use its reward over 1 + 1e-6 as the
-    advantage. verl adds eps 1e-6 to the deviation, TRL 1e-4.
+    Defaults: clip 0.2/0.2 as in the frameworks' code. beta is 0; the paper's is 0.04.
+    Departures: verl takes the reward of a group of one over 1 + 1e-6 as its advantage. It adds eps 1e-6 to the
+    deviation, TRL 1e-4.
     Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with lower = upper = 1 is GRPO.
     """
     penalties = (ReferenceKl(beta),) if beta else ()
@@ -51,10 +50,10 @@ def dr_grpo(
         A_i = R_i − mean_g R
         J = 1/N Σ_i 1/L Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)   (section 3)
 
-    Dividing by the deviation favours prompts that are too easy or too hard; dividing by |o_i| favours short right
-    answers and long wrong ones. Both are dropped.
-    Defaults: low = high = 0.2 (code). The constant L is the longest response allowed: engines give it as
-    `Totals.length`; `Totals.of` alone takes the longest response of the step.
+    Dividing by the deviation favours prompts that are too easy or too hard. Dividing by |o_i| favours short right
+    answers and long wrong ones.
+    Defaults: clip 0.2/0.2 (code). L is the longest response allowed. Engines give it as `Totals.length`; `Totals.of`
+    alone takes the longest response of the step.
     Departures: the clip is the default of the authors' framework, whose code was not read.
     Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
     """
@@ -75,9 +74,8 @@ def dapo(
         A_i = (R_i − mean_g R) / (std_g R + 1e-6)   (eq. 8 and 13)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
-    Defaults: low 0.2, high 0.28, dual clip 10 (code). The soft overlong penalty is on when both its lengths are given
-    (the authors use 16384 + 4096 cache). Dynamic sampling, which refills groups whose rewards are all equal, belongs to
-    the sampling loop: `rollout.dynamic_sampling` in a recipe of the embedded engine.
+    Defaults: clip 0.2/0.28, dual clip 10 (code). The soft overlong penalty is on when both its lengths are given; the
+    authors use 16384 tokens and a cache of 4096.
     Reductions: with equal clips, equal lengths and dual=None it is GRPO.
     """
     if (overlong_length is None) != (overlong_cache is None):
@@ -99,8 +97,7 @@ def gspo(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
         J = 1/N Σ_i min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)   (eq. 5 and 7)
 
     Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
-    Departures: the authors' code is not released; we read frameworks' code. log r_it is bounded to ±20 nats; verl
-    bounds log s_i to 10 from above. A token beyond ±20 nats has no gradient.
+    Departures: the authors' code is not released; frameworks' code was read. A token beyond ±20 nats has no gradient.
     """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), SequenceMean())
 

@@ -69,10 +69,10 @@ def decoupled(*, low: Low = 0.2, high: High = 0.2, dual: Dual = None) -> Objecti
         J = 1/Σ|o_i| Σ_i Σ_t min(u_it A_i, clip(u_it, 1−low, 1+high) A_i),   u_it = exp(lp_it − lp_prox,it)
 
     A stale token would be clipped for what the updates since have done to it. The policy before the latest update is
-    guessed from the ends, without scoring the responses again (prox_logp_method="loglinear").
+    interpolated from the two ends, without scoring the responses again (AReaL's prox_logp_method="loglinear").
     Defaults: clip 0.2/0.2, no dual clip (its settings).
-    Departures: the advantage is GRPO's, and the framework's weight exp(lp_prox − lp_old), off by default, is not here.
-    The log-ratio is bounded to ±20. Your loop gives `staleness`; engines that sample anew after every update have 0.
+    Departures: the advantage is GRPO's. The framework's weight exp(lp_prox − lp_old), off by default, is left out. Your
+    loop gives `staleness`; it is 0 in engines that sample anew after every update.
     Reductions: g ≤ 1 everywhere is DAPO with that clip.
     """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ProximalRatio(), dual), TokenMean())
@@ -95,10 +95,8 @@ def cispo(
         c_it = clip(r_it, 1−low, 1+high)   (section 3.1)
         J = 1/Σ|o_i| Σ_i Σ_t sg[c_it] · A_i · lp_it
 
-    Defaults: high 0.28 is a framework's, the paper tunes it; low 1.0 leaves the lower side open, as the paper does.
-    With absolute=True the cap is `high` itself, the way some frameworks write it (1 + high and high are easily
-    confused).
-    Departures: the group's deviation has ddof 1 and eps 1e-6, as everywhere here.
+    Defaults: high 0.28 is a framework's; the paper tunes it. low 1.0 leaves the lower side open, as the paper does.
+    With absolute=True the cap is `high` itself, as some frameworks write it.
     Reductions: at lp = lp_old the gradient is DAPO's.
     """
     if absolute:
@@ -132,8 +130,6 @@ def sapo(
         J = 1/N Σ_i 1/|o_i| Σ_t f_it A_i
 
     Defaults: tau_pos 1.0, tau_neg 1.05 (code): wrong tokens fade a little faster.
-    Departures: the gate is evaluated as 4/tau · (1 − sigmoid(tau (1 − r))): the same number, whose gradient does not
-    vanish by rounding at large ratios.
     Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
     """
     return Objective(GroupAdvantage(), SoftGate(tau_pos, tau_neg), SequenceMean())
@@ -184,8 +180,7 @@ def aspo(
     A token beyond `dual` keeps a gradient with that weight, unlike under the usual dual clip.
     Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
     Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
-    The quantile is nearest-rank, theirs interpolates. Beyond `dual` the value is dual · A, theirs dual · A · lp; the
-    gradient is the same.
+    Beyond `dual` the value shown differs from theirs; the gradient is the same.
     Reductions: at lp = lp_old the gradient is DAPO's.
     """
     high, low = FixedBounds(high_eps, high_eps), FixedBounds(low_eps, low_eps)
@@ -238,11 +233,10 @@ def ce_gppo(
         elsewhere:               c = r
         J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
 
-    Pushing an unlikely wrong token further down lowers the entropy, pushing an unlikely right one up raises it (for a
-    softmax dH/dz = −p (log p + H)): beta1 and beta2 weigh the two.
+    Pushing an unlikely wrong token further down lowers the entropy. Pushing an unlikely right one up raises it. beta1
+    and beta2 weigh the two.
     Defaults: beta1 0.75 and beta2 1 (the authors' 7B script; 0.5 and 1 for 1.5B), clip 0.2/0.2.
-    Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, with 10 in their scripts; the
-    formulas have none, and none is the default.
+    Departures: the authors' code ends with a dual clip, 10 in their scripts; the formulas have none.
     Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
     """
     return Objective(GroupAdvantage(), GradientPreserving(FixedBounds(low, high), beta1, beta2, dual), TokenMean())
@@ -283,7 +277,7 @@ def dro(
     Departures: the advantage is GRPO's; the method's is soft, which Tinker leaves to its user and verl to its
     estimators. Tinker compares with the sampler's log-probabilities and sums over tokens; it names Kimi k1.5
     (2501.12599) next to the paper. verl's correction for the sampler weighs the square too; here it weighs the first
-    term alone. Log-ratios stay within ±20.
+    term alone.
     Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
     """
     surrogate, penalties = (Regularised(), (ToOld(beta),)) if beta else (LogLikelihood(), ())
@@ -360,8 +354,8 @@ def fipo(
     tool tokens included, where d is 0; the first `decay` positions have half of the total weight.
     Defaults: decay 32, weights in [1, 1.2], safety 4, no dual clip, clip 0.2/0.2: ms-swift's general settings, as it
     sets none of them for the method. Its example has dual 10, high 0.28, weights in [0.8, 1.2], safety 3.
-    Departures: the authors' code, read in a fork, has decay 128 and dual 3, and drops responses with more than one
-    token beyond the dual clip, also from the denominator. Log-ratios are bounded to ±20.
+    Departures: the authors' code, read in a fork, has decay 128 and dual 3. It drops responses with more than one token
+    beyond the dual clip.
     Reductions: least = most = 1 is DAPO with these bounds. At lp = lp_old all weights are 1.
     """
     weight = FutureWeight(decay, least, most, safety, dual)
@@ -396,7 +390,6 @@ def up(*, low: Low = 0.2, dual: Dual = None) -> Objective:
 
     A right token that the old policy found unlikely is neither clipped nor weighted by its ratio.
     Defaults: low 0.2, no dual clip (code).
-    Departures: their upper clip cannot bind, and is left out.
     Reductions: at lp = lp_old it is DAPO.
     """
     return Objective(GroupAdvantage(), UnboundedPositive(Clip(FixedBounds(low, math.inf), dual=dual)), TokenMean())

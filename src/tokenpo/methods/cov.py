@@ -40,9 +40,7 @@ PAPER = Paper(
 
     Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their
     7B run; 2e-4 for 32B).
-    Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
-    KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats; two engines may differ by
-    that.
+    KL-Cov needs several updates per rollout batch: its penalty is 0 while |lp − lp_old| < 1e-5 nats.
     """,
 )
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
@@ -107,7 +105,7 @@ def clip_cov(
     cov_low: Annotated[BelowInfinity, "lower end of the band of covariances; -inf is none"] = 1.0,
     cov_high: Annotated[Number, "upper end, > cov_low; inf is none"] = 5.0,
 ) -> Objective:
-    """Takes the gradient from a few random tokens with high covariance."""
+    """Removes the gradient of a few random tokens with high covariance."""
     drop = Drop(RandomCovariant(fraction, cov_low, cov_high))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
 
@@ -165,9 +163,8 @@ DYNAMICS = Paper(
 
     Defaults: mu 2.5 (code); mu 2 and fraction 1e-4 (the class of clip_v; its registered mu, the example's too, is 8.5);
     clip 0.2/0.2.
-    Departures: std has ddof 0, as in the code. Dropped tokens count in the denominator; in the code they leave it.
-    clip_v takes the current policy over the optimiser step; the code takes the policy before the update, over the
-    rollout batch: in the first update on a rollout batch as a whole they are one.
+    Departures: dropped tokens count in the denominator; in the code they leave it. clip_v takes the current policy over
+    the optimiser step; the code takes the policy before the update, over the rollout batch.
     Reductions: mu = inf is DAPO with that clip.
     """,
 )
@@ -204,6 +201,6 @@ def clip_v(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Drops the few tokens of wrong responses whose push would lower the entropy most, next to what is expected."""
+    """Drops the few tokens of wrong responses whose push would lower the entropy most, relative to its expected change."""
     drop = Drop(Sharpening(mu, fraction))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))

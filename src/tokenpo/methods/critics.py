@@ -44,12 +44,11 @@ def ppo(
 
     V_it is the value of the critic before token t and before the update. V and A pass through tokens outside the mask.
     Defaults: lam = gamma = 1, clip 0.2/0.2, value_clip 0.5, whitening and the token mean, as in verl's code.
-    Options: entropy is the entropy reward of maximum-entropy RL, as a sample of it: its authors' code (2407.18143)
-    adds it to the reward with augmented_reward, and there coefficients are 0.01 and 0.02.
+    Options: entropy is the reward of maximum-entropy RL, as a sample of it. Its authors' code (2407.18143) adds it to
+    the reward with augmented_reward; coefficients there are 0.01 and 0.02.
     Departures: V after a response that was cut off is 0, as in verl. One critic, gamma and lam serve reward and
-    entropy; EAPO's second critic with its own is not here.
-    Notes: with the exact V every fixed lam gives the exact gradient, without whitening's shift; with any wrong V only
-    lam = 1 does.
+    entropy; EAPO has a second critic with its own.
+    Notes: with a wrong V only lam = 1 gives the exact gradient.
     Reductions: lam = gamma = 1 without whitening is R − V; a V of 0 everywhere then leaves R, and whitened it is
     REINFORCE++. gamma = lam = 0 is the reward of the token less V.
     """
@@ -85,9 +84,8 @@ def vapo(
 
     Defaults: alpha 0.05, critic_lam 1 (second-hand; the floor is that of NeMo-RL's code, by which a response of up to
     1/alpha tokens has lam 0); clip 0.2/0.28 and coef 0.1 (second-hand); whitening as in ppo and value_clip 0.5 (ours).
-    Departures: the denominator of the NLL, the tokens of right responses, is counted over the rollout batch; NeMo-RL
-    counts the micro-batch, whose split then changes the loss. The NLL has no ratio. V after a response that was cut off
-    is 0, as in NeMo-RL.
+    Departures: the denominator of the NLL, the tokens of right responses, is counted over the rollout batch, in NeMo-RL
+    over the micro-batch. V after a response that was cut off is 0, as in NeMo-RL.
     Note: a lam that depends on the length is biased even with the exact V.
     """
     critic = Critic(lam=critic_lam, clip=value_clip)
@@ -125,9 +123,8 @@ def rto(
     π_ref is the model that training starts from.
     Defaults: dpo and bound 0.05 (the authors' script), beta 0.01, lam 0.95, clip 0.2/0.2, value_clip 0.2 and the mean
     of response means, as in OpenRLHF, from which the authors' code is derived (its loss was read in copies).
-    Departures: the authors bound the reward of a response to ±10. The critic's loss is a mean over tokens here. log
-    π_dpo − log π_ref is bounded to ±20.
-    Note: π_dpo rewards a token whether the response is right or not; a large dpo trains toward π_dpo.
+    Departures: the authors bound the reward of a response to ±10. The critic's loss is a mean over tokens here.
+    Note: π_dpo rewards a token whether the response is right or not.
     Reductions: dpo = 0 with responses of one length is PPO.
     """
     rewards = TokenRewards(beta, teacher=dpo, bound=bound)

@@ -50,8 +50,7 @@ def archer(
     Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). The dual clip is off; their scripts put it at
     10.
     Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
-    The quantile is nearest-rank, theirs interpolates. The KL is averaged over all tokens, theirs over tokens of low
-    entropy, which is about 1/quantile larger.
+    The KL is averaged over all tokens, theirs over tokens of low entropy, which is about 1/quantile larger.
     Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
     """
     high = HighInResponse(quantile, entropy == "current")
@@ -99,11 +98,9 @@ def forking_tokens(
 
     Defaults: fraction 0.2; clip 0.2/0.28 as in DAPO; beta 0, and the KL is on every token. The denominator counts every
     token.
-    Departures: the authors' code divides the policy's term by the kept tokens, and its scripts put a dual clip at 10:
-    denominator="kept", dual=10; the default denominator is eq. 6's and TRL's. Entropies are the old policy's over the
-    rollout batch; entropy="current" takes the current policy's over the optimiser step (the authors' code: per
-    micro-batch). The count is the authors' code's; of equal entropies at the threshold it keeps as many as fit, ours
-    all.
+    Departures: the authors' code divides the policy's term by the kept tokens, and its scripts have a dual clip of 10:
+    denominator="kept", dual=10. The default denominator is eq. 6's and TRL's. Entropies are the old policy's over the
+    rollout batch; entropy="current" takes the current policy's over the optimiser step.
     Reductions: fraction = 1 is DAPO with dual=None.
     """
     kind = {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile}[entropy]
@@ -158,10 +155,10 @@ def edge_grpo(
     This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to
     sampling.
     Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
-    Departures: their script takes the token mean of a device's batch of one response, which is the mean of response
-    means. The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens, without
-    gradient; theirs is the current policy's, with its gradient and over padding too. H̄ below 1e-8 counts as 1e-8, and
-    nothing else bounds the factor: an almost certain response may have 1e8 times GRPO's advantage.
+    Departures: the authors' code adds 1e-4 to the deviation: eps=1e-4. Its H̄ is the current policy's, with its
+    gradient and over padding too; here it is the old policy's. Its script takes the token mean of a device's batch of
+    one response, which is the mean of response means. Nothing bounds the factor: an almost certain response may have
+    1e8 times GRPO's advantage.
     Reductions: with equal mean entropies it is GRPO.
     """
     return Objective(EntropyDriven(GroupAdvantage(eps=eps)), Clip(FixedBounds(low, high)), SequenceMean())
@@ -273,11 +270,9 @@ def sent(
 
     This is the token part; the paper's curriculum, prompts ordered by semantic entropy, belongs to the data.
     Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0, theirs 0.001.
-    Departures: the selection is over the whole optimiser step; the authors' code selects per micro-batch. Their
-    abstract speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. S includes every
-    token whose entropy equals the border. A token at both ends, in a tiny batch, counts as smallest, as in their code.
-    Options: entropy="old" takes the old policy's entropies.
-    The penalty needs several updates per rollout: it is idle at lp = lp_old, up to the rounding between engines.
+    Departures: the authors' abstract speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme
+    ones.
+    The penalty needs several updates per rollout batch.
     Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
     """
     held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, entropy == "current"))
@@ -354,10 +349,10 @@ def skywork_entropy(
         α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
 
     Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
-    Departures: a batch's own mean entropy gates it. The authors' code gates the *next* batch (the first is open), and
-    takes −mean lp_old of the sampled tokens for the entropy: controller="released" does both. TRL gates by the entropy
-    of the step before, and its delta is 0.005. Under dynamic sampling the gate reads the kept groups; the change of α
-    and the released gate read all that were drawn (the authors' code: the kept ones).
+    Departures: a batch's own mean entropy gates it. The authors' code gates the next batch, and takes −mean lp_old of
+    the sampled tokens for the entropy: controller="released" does both. TRL gates by the entropy of the step before,
+    and its delta is 0.005. Under dynamic sampling the gate reads the kept groups; the change of α reads all that were
+    drawn.
     Reductions: largest = 0 is GRPO over tokens.
     """
     coefficient = GatedCoefficient(target, delta, largest, start, controller == "released")

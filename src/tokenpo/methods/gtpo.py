@@ -157,21 +157,20 @@ def gtpo(
 ) -> Objective:
     """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
 
-    O⁺ are a group's right responses, O⁻ its wrong ones. At position t, d_t of O⁺ and h_t of O⁻ are alive: they have a
-    token there. H is the old policy's entropy.
+    O⁺ are a group's right responses, O⁻ its wrong ones. d_t and h_t count those with a token at position t: they are
+    alive. H is the old policy's entropy.
 
         i in O⁺: r̃_it =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
         i in O⁻: r̃_it = −a1 − a2 h_t H_it⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
         A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over the tokens that `normalise` names
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    `normalise` names, for a token of O⁺: "with_zeros" the group's tokens, those of O⁻ as 0, which keeps A above 0;
-    "own_set" the tokens of O⁺ alone, the literal reading, whose mean A is 0; "pooled" the group's tokens.
-
-    Defaults: a1 = 1, a2 = 0.1, clip 0.2/0.28, no KL (paper). scope "group" follows the formulas, "batch" what the
-    authors say they run.
-    Departures: deviations with ddof 1; entropies below 1e-8 count as 1e-8. A group with one polarity has no gradient
-    and is in no mean. This is not the trajectory-based GTPO of 2508.03772.
+    Defaults: a1 = 1, a2 = 0.1, clip 0.2/0.28, no KL (paper).
+    Options: normalise="with_zeros" takes, for a token of O⁺, all tokens of the group, those of O⁻ as 0: A stays above
+    0. "own_set", the literal reading, takes the tokens of O⁺: their mean A is 0. "pooled" takes all tokens of the
+    group. scope="group" follows the formulas; "batch" is what the authors say they run.
+    Departures: entropies below 1e-8 count as 1e-8. A group with only right or only wrong responses has no gradient. The
+    trajectory-based GTPO of 2508.03772 is `gtpo_conflict`.
     Reductions: a2 = 0 is ±a1 rewards normalised over tokens. At every t, the r̃ of O⁺ sum to (a1 + a2) d_t, those of O⁻
     to −(a1 + a2) h_t.
     """
@@ -194,9 +193,10 @@ def grpo_s(
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Rewards right responses more for a high mean entropy, and punishes wrong ones more for a low one.
+    """Right responses earn more for a high mean entropy, wrong ones lose more for a low one.
 
-    O⁺ are a group's n right responses, O⁻ its m wrong ones; H̄ is a response's mean entropy under the old policy.
+    n and m count the group's right responses O⁺ and wrong ones O⁻. H̄ is a response's mean entropy under the old
+    policy.
 
         i in O⁺: r̂_i =  b1 + b2 n H̄_i / Σ_{k∈O⁺} H̄_k
         i in O⁻: r̂_i = −b1 − b2 m H̄_i⁻¹ / Σ_{k∈O⁻} H̄_k⁻¹
@@ -204,7 +204,6 @@ def grpo_s(
         J = 1/N Σ_i min(w_i A_i, clip(w_i, 1−low, 1+high) A_i)
 
     Defaults: b1 = 1, b2 = 0.1, clip 0.2/0.28, no KL (paper).
-    Departures: deviations with ddof 1; entropies below 1e-8 count as 1e-8. A group with one polarity has no gradient.
     Reductions: b2 = 0 is GRPO on ±1 rewards with the arithmetic ratio.
     """
     geometric = mean == "geometric"

@@ -97,7 +97,7 @@ def hapo(
         Literal["tokens", "released"], "where |A| ≥ 5 is tested: at tokens, or at padding of reward 0 too"
     ] = "tokens",
 ) -> Objective:
-    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token.
+    """Temperature, advantage and clip bounds of a token follow its entropy.
 
         ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (parts/entropy)
         (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
@@ -106,16 +106,18 @@ def hapo(
         (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
-    The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
+    ĥ is −1 at the lowest entropy of the batch, 0 at the 0.8 quantile and 1 at the highest. The numbers are the paper's;
+    (3) reads the bounds that (4) has adapted. tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the four
+    parts off.
     Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
-    Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current
-    policy over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size).
-    sign="released" divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least
-    uncertain token gets +1. The released code also looks for |A| ≥ 5 at padding, where the reward is 0, so that a group
-    whose rewards lie far from 0 falls back to GRPO; fallback="released" does so. Log-probabilities and entropies are
-    those at T, not at T_t, as in the authors' code; the setting rollout.correction can correct for the difference.
-    DAPO's dynamic sampling and overlong penalty are settings of the engine.
-    Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
+    Departures: ĥ is computed once over the rollout batch from H_old. entropy="current" takes the current policy over
+    the optimiser step.
+    sign="released" divides negative ĥ by min ĥ, as the released code does: then no ĥ is negative, and the least
+    uncertain token gets +1.
+    fallback="released" looks for |A| ≥ 5 at padding too, where the reward is 0, as the released code does. A group
+    whose rewards lie far from 0 then falls back to GRPO.
+    Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction can correct
+    for the difference. Dynamic sampling and the overlong penalty are settings of the engine.
     Reductions: all four off is DAPO with GRPO's clip.
     """
     released = sign == "released"

@@ -71,7 +71,7 @@ def holder(
     A token's share of the push is r^p / Σ r^p: a high power lets the tokens that rose most learn, a low one those that
     fell.
     Defaults: from 2 to −2 in 1000 steps, clip 0.2/0.2 (code).
-    Departures: their steps are optimiser steps, here rollout batches; they add 1e-8 to the deviation.
+    Departures: the authors' steps are optimiser steps, here rollout batches.
     Reductions: first = last = 0 is GSPO with that clip, 1 the ratio of grpo_s.
     """
     return Objective(

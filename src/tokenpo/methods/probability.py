@@ -30,14 +30,13 @@ AR_LOPTI = Paper(
         adv_reweight  J = 1/Σ|o_i| Σ_i Σ_t [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
         lopti         the same sum in two optimiser passes: over the tokens with p_old < eta, then over the others
 
-    In Lopti the improbable tokens, whose gradients are the largest, move the policy first; the probable ones learn on a
-    policy that has moved. Σ|o_i| counts every token in both passes; credit and old log-probs are computed once.
+    In Lopti the improbable tokens, whose gradients are the largest, move the policy first. The probable ones learn on
+    the policy that has moved.
     Defaults: clip 0.2/0.24, dual clip 10, k3 coefficient 0.001 (code). a is 0.2 in Advantage Reweighting alone and 0 in
     Lopti alone, whose eta is 0.4; the authors' script for both has eta 0.5 and a 0.3.
     Options: high_first reverses Lopti's order, the paper's ablation (a negative threshold in the authors' code).
-    Departures: log π_ref/π is bounded to ±20. The authors bound it to ±5 and k3 to 10, flat beyond: bounded_kl=True.
-    The mean is over the optimiser step (the authors' code: per micro-batch). An engine makes every pass over all
-    minibatches, empty ones included.
+    Departures: the authors bound log π_ref/π by ±5 and k3 by 10, flat beyond: bounded_kl=True. An engine makes every
+    pass over all minibatches, empty ones included.
     Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and beta. The losses of Lopti's passes add
     up to Advantage Reweighting's.
     """,
@@ -142,8 +141,7 @@ def stapo(
     An unlikely token where the policy was sure has a large gradient, though it earned none of the reward.
     Defaults: prob 0.002, quantile 0.75 (paper); clip 0.2/0.28 as in DAPO. The denominator counts the tokens that are
     kept.
-    Departures: p and H are the current policy's, and the nearest-rank quantile is taken over the optimiser step;
-    policy="old" takes the old policy's.
+    Departures: p and H are the current policy's, over the optimiser step; policy="old" takes the old policy's.
     Reductions: prob = 0 is DAPO with dual=None.
     """
     weight = NormalisedWeight.of(Drop(Spurious(prob, quantile, policy == "current")))

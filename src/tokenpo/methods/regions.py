@@ -45,9 +45,8 @@ DPPO = Paper(
     token" and "any other" bounds that of the whole distribution from below.
     Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns
     of a small one). anchor="old" needs no log-probabilities of the sampler.
-    Departures: the anchor is the policy that sampled, as the authors'; verl's is the old one. The authors' cap is 10
-    where their configuration names none; verl's is 3, the default of its clip_ratio_c, and clip_ratio_c=20 makes it
-    ours. 1e-8 is added to 1 − p in the logarithm, as in verl. The log-ratio is bounded to ±20.
+    Departures: verl's anchor is the old policy, and its cap 3 is the default of its clip_ratio_c. The authors' cap is
+    10 where their configuration names none.
     Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A,
     unclipped.
     """,
@@ -120,9 +119,8 @@ M2PO = Paper(
     m2po_rollout is another framework's reading: it drops the response tokens with the largest (lp_roll − lp_old)² until
     the mean of the rest is below the threshold, or one token is left; the rest has PPO's clip.
     Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
-    Departures: the moment is over the optimiser step, the authors' over a device's micro-batch. An unbounded
-    ratio may reach e^20, in their code 1e5. AReaL's dropped tokens leave the micro-batch's denominator, here they
-    count; its weight ρ on the kept ones is a rollout correction.
+    Departures: an unbounded ratio may reach e^20, in the authors' code 1e5. AReaL's dropped tokens leave the
+    denominator, here they count; its weight ρ on the kept ones is a rollout correction.
     Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high, its dual clip off, and so is
     m2po_rollout with an infinite threshold.
     """,
@@ -236,8 +234,7 @@ def vaco(
     Half of the expected |ρ − 1| is the total variation between the two policies. A dropped token counts in the
     denominator.
     Defaults: cap 2, clip 0.2/0.272 (the framework's); delta 2, its example, as its own default is off.
-    Departures: without the alignment of advantages to the latest values, as there is no critic. log ρ is bounded to
-    ±20, in the framework to ±10.
+    Departures: advantages are not aligned to the latest values, as there is no critic.
     Reductions: delta = inf is DAPO with that clip and the correction "tis"; with lp_roll = lp_old it is DAPO.
     """
     weights = (Keep(Aligned(delta)), RolloutCorrection(cap=cap))
@@ -275,7 +272,7 @@ def rollout_is(
     One ratio corrects both for the engine that sampled and for the updates since. A token outside the bounds has no
     gradient, whatever the sign of its advantage; CISPO keeps a bounded one there.
     Defaults: 0.2 and 0.2, the clip of SkyRL's PPO.
-    Departures: the advantage is GRPO's; SkyRL sets the advantage apart from the loss. The log-ratio is bounded to ±20.
+    Departures: the advantage is GRPO's; SkyRL sets the advantage apart from the loss.
     Reductions: unbounded, it has the gradient of q A: DPPO without its region and cap.
     """
     surrogate = DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high))
@@ -335,8 +332,7 @@ def prime_rl(
     penalty applies to dropped tokens too.
     Defaults: low and high 0.2, kl 1e-3 (its settings; its documentation shows a capped ratio, its code has none).
     Options: both=True with low=0.1, high=0.1 is its loss "ipo".
-    Departures: log q is bounded to ±20, flat beyond. Its trainer leaves groups without an advantage out of the batch;
-    here they stay, with their penalty.
+    Departures: its trainer leaves groups without an advantage out of the batch; here they stay, with their penalty.
     Reductions: kl = 0 has the gradient of dppo_tv with that threshold, without its cap, on the advantage of dr_grpo. At
     lp = lp_roll the penalty is idle.
     """

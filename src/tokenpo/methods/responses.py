@@ -61,8 +61,7 @@ def gmpo(
         J = 1/N Σ_i 1/|o_i| Σ_t s_i A_it
 
     Defaults: low = high = 0.4, bounds of the *log*-ratio (ratios 0.67 and 1.49).
-    Departures: the authors' code adds 1e-8 to the deviation of the rewards, here 1e-6. Log-ratios are bounded to ±20
-    first. With token advantages the value is s_i times their mean.
+    Departures: the authors' code adds 1e-8 to the deviation of the rewards.
     Reductions: with responses of one token it is GRPO with the clip e^−0.4, e^0.4; unclipped it is GSPO's sequence
     ratio.
     """
@@ -85,7 +84,6 @@ def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     The length cancels the one inside s_i: an unclipped token has the weight s_i A_i / N, in a response of any length.
     Defaults: clip 0.2/0.2, a framework's default for every loss. A length-normalised ratio hardly leaves 1: GSPO's
     low=3e-4, high=4e-4 is the alternative.
-    Departures: a response without tokens is not counted in N; the framework counts it. Its divergence is off.
     Reductions: with responses of equal length L it is L times GSPO, value and gradient. A response of one token has
     GRPO's clipped ratio. At lp = lp_old it moves along the sum of A lp over all tokens, as DAPO does.
     """
@@ -156,10 +154,8 @@ def vespo(
     ones.
     Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the
     docstring of the authors' code has other numbers).
-    As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
-    Departures: the anchor is the old policy; TRL puts the framework's correction for the sampler into W, by
-    `SoftWeight.inside`. The authors' code takes the token mean of the micro-batch. W is a product: for long responses
-    it is far from 1.
+    Departures: the anchor is the old policy; TRL puts the correction for the sampler into W, here `SoftWeight.inside`.
+    The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is far from 1.
     Reductions: at lp = lp_old the gradient is REINFORCE's with group advantages, as is DAPO's. Up to the factor e^(1e-4
     (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
     """
@@ -229,9 +225,9 @@ def dhpo(
         J = 1/N Σ_i 1/|o_i| Σ_t J_it
         average: a_it = 1/2;   entropy: a_it = H_old,it / max_t H_old,it, 1/2 where that maximum is 0
 
-    From the abstract: the two ratios are mixed by weights, by average or guided by entropy, and each is constrained in
-    its own region first, so that an outlier of one cannot dominate. All else is our reading, and all defaults are ours:
-    GRPO's clip with DAPO's upper side for tokens, GSPO's clip for responses, and averaging.
+    From the abstract: weights mix the two ratios, by average or guided by entropy, and each ratio is constrained in its
+    own region first. All else is our reading. All defaults are ours: GRPO's clip with DAPO's upper side for tokens,
+    GSPO's clip for responses.
     Options: mixing="entropy" trusts the token ratio where the old policy hesitated; direction and scale are our guess.
     Reductions: a = 1 is GRPO, a = 0 is GSPO-token. At lp = lp_old the gradient is theirs for any a.
     """
@@ -261,14 +257,13 @@ def opsm(
         J = 1/N Σ_i 1/|o_i| Σ_t [ keep_i · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
                                   − beta r_it k3(lp_ref,it − lp_it) ]
 
-    A wrong response that the policy would hardly give any more only adds noise; a right one is still worth learning.
-    The divergence is multiplied by the ratio, with gradient through both, whose expected gradient is the one of the
-    current policy's divergence.
+    A wrong response that the policy would hardly give any more only adds noise. The divergence is multiplied by the
+    ratio; its expected gradient is then that of the current policy's divergence.
     Defaults: delta 0.5 is the example in TRL's help, where it is off by default; slime's is 1e-4. beta 0, as in TRL.
     GRPO's clip.
     Options: anchor="rollout" takes lp_b from the sampler, as TRL does if it has it; anchor="old" is slime's default.
     Departures: masked responses count in the denominators and keep their divergence, as in TRL and slime; ms-swift
-    masks the divergence too. Log-ratios are bounded to ±20.
+    masks the divergence too.
     Reductions: delta = inf, beta = 0 is GRPO. With anchor="old" it does nothing at lp = lp_old.
     """
     drop, penalties = Drop(Strayed(delta, anchor == "rollout")), (Reweighted(ReferenceKl(beta)),) if beta else ()
@@ -332,12 +327,12 @@ def real(*, tau: Annotated[Positive, "temperature of the classification, nats pe
         L = 1/G Σ_g L_g,   G: all groups of the step
         J = 1/G Σ_i sg[−∂L_g/∂s_i] · mean_t lp_it
 
-    There is no advantage and no clip: the push on a response is a softmax weight in its group, at most 1/tau, that
-    fades once the response is far on its side. The loss joins all responses of a group, so phase two first looks at the
-    whole step and takes the slope of each response; J has the gradient of −L at that point, but not its value.
+    There is no advantage and no clip. The push on a response is a softmax weight in its group, at most 1/tau, and fades
+    once the response is far on its side. The loss joins all responses of a group, so it needs the whole step. J has the
+    gradient of −L, but not its value.
     Defaults: tau 0.5 (ms-swift's documentation, which quotes the paper).
-    Departures: ms-swift divides by the groups of a micro-batch; here L is divided by those of the step. If an update
-    holds only part of a group, its rows in the update are classified. Log-ratios are bounded to ±20.
+    Departures: ms-swift divides by the groups of a micro-batch. If an update holds only part of a group, that part is
+    classified.
     Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1/(tau (n + 1)), a wrong one by
     1/(tau (m + 1)) down, spread over its tokens.
     """
@@ -388,7 +383,7 @@ def topr(
     threshold 0.5 is ours. There is no clip and no divergence.
     Options: level="token" is a framework's form, which it applies to advantages; read in its code.
     Departures: the anchor is the old policy; the paper's is the policy that sampled. The mean is over the responses of
-    the step, the paper's sum over the data set. The log of W is bounded to ±20.
+    the step, the paper's sum over the data set.
     Reductions: at lp = lp_old it is REINFORCE on the sum of log-probabilities. Right answers alone are RAFT with
     another denominator.
     """

@@ -101,11 +101,9 @@ def maxrl(
     With K of G right a right answer gets G/K − 1, a wrong one −1.
     Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are from their
     runs as others report them. The token mean is ours, their framework's default.
-    Options: "none" is an unbiased estimate of the series truncated at T = G, as is "kept", with less variance;
-    "practical" truncates at T = G − 1 (all second-hand). `order` truncates at T, without a baseline; its advantages are
-    G times the authors' weights, whose sum over the group stands for our mean.
-    Departures: a group of one has advantage 0; the authors' code gives it R/eps. A negative reward is an error: the
-    mean is a probability here.
+    Options: "none" and "kept" are unbiased estimates of the series truncated at T = G; "practical" truncates at T = G −
+    1 (all second-hand). `order` truncates at T, without a baseline.
+    Departures: a negative reward is an error, as the mean is a probability here.
     Reductions: with as many right as wrong answers the practical form is GRPO's with the population deviation. R − mean
     in place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on right answers, without a baseline.
     """
@@ -182,10 +180,9 @@ def ha_dw(
 
     Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
     Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
-    Departures: a group of one learns nothing; the authors' code gives it mean 0 and deviation 1. The paper's other
-    anchor, a filter with a forgetting rate, is left out: its constants are not given. Before the first batch C is the
-    batch's own mean. Earlier means count all groups that were sampled, the batch's own those kept by dynamic sampling.
-    The exponent is bounded to ±20: rewards are meant to lie in [0, 1].
+    Departures: the paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given.
+    Before the first batch C is the batch's own mean. Earlier means count all sampled groups, also those that dynamic
+    sampling drops.
     Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
     """
     weight = DifficultyWeight(scale, Ease(history, anchor == "current"))
@@ -230,9 +227,9 @@ def grpo_passk(
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     The group is worth its best response, max_j R_j; response i adds R_(1) − R_(2) to that if it is alone at the top.
-    Defaults: the division by the deviation and eps 1e-6 are a framework's; the derivation has no division: std=False.
-    Clip 0.2/0.2, no dual clip and the token mean are the framework's usual loss.
-    Departures: k is the size of the group. A group of one has advantage 0; the framework rejects it.
+    Defaults: the division by the deviation and eps 1e-6 are a framework's; the derivation has none: std=False. Clip
+    0.2/0.2 and the token mean are the framework's usual loss.
+    Departures: k is the size of the group.
     Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the
     other 0.
     """
@@ -296,9 +293,9 @@ def hmpo(
     Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script): f is 1
     up to n = 0.87 b, and 0.8 at b.
     Options: additive=True keeps 1 for every right answer (the authors' ablation).
-    Departures: the authors' code multiplies by the score itself: by_score=True puts R_i in place of c_i at right
-    answers. It treats a score of −1 as 0 and keeps the sign of other negative ones; here a wrong answer is worth 0. Its
-    script also subtracts a divergence of 0.001 from the reward. Lengths are response tokens.
+    Departures: the authors' code multiplies by the score itself: by_score=True. It treats a score of −1 as 0 and keeps
+    the sign of other negative ones; here a wrong answer is worth 0. Its script also subtracts a divergence of 0.001
+    from the reward.
     Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is
     worth f(b) = shift, capped.
     """
@@ -410,10 +407,9 @@ def gdpo(
         nemo_rl  mean and deviation of the other responses of the group, without division where these are equal or one
                  alone; eps = 1e-6; over responses, eps' = 0
 
-    Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
-    beta = 0, as everywhere here for verifiable rewards.
-    Departures: a group of one learns nothing from its rewards; verl takes them as they are. Equal rewards give exactly
-    0. A shaping bonus is one more reward, of weight 1. Every form skips a missing (NaN) reward.
+    Defaults: TRL's form, which is one of the authors'. Weights, clip and token mean are ours.
+    Departures: a shaping bonus is one more reward, of weight 1. Every form skips a missing (NaN) reward. verl takes the
+    rewards of a group of one as they are.
     Reductions: none to GRPO: a group of equal rewards has an advantage where the batch's mean is not 0, so no rows may
     be skipped.
     """

@@ -53,9 +53,8 @@ def vineppo(
 
     Defaults: 9 continuations, clip 0.2/0.2 (code). A step is `every` tokens, 16 (ours): the authors cut at the lines of
     a solution, which separator=ID does, where ID is the token of a newline.
-    Departures: log r_it is bounded to ±20; theirs is not, and a minibatch whose mean ratio exceeds 10 is skipped. The
-    scripts add a divergence of 0.0001 from the reference, which `train.reference_kl` adds here. Responses that were cut
-    off keep the reward that the task gives them.
+    Departures: the authors skip a minibatch whose mean ratio exceeds 10. Their scripts add a divergence of 0.0001 from
+    the reference: here `train.reference_kl`. Responses that were cut off keep the reward that the task gives them.
     Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
@@ -96,10 +95,8 @@ def spo(
         J = mean over the tokens with p_old < below of min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
     Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
-    Departures: the mean of J is over the rollout batch, theirs over a minibatch. log r_it is bounded to ±20, theirs to
-    ±10, and a minibatch whose mean ratio exceeds 10 is skipped there. The scripts add a divergence of 0.0001 from the
-    reference, which `train.reference_kl` adds here. The paper's tree, in which continuations are trained on too, is not
-    implemented.
+    Departures: as `vineppo`. The mean of J is over the rollout batch, theirs over a minibatch. The paper's tree, in
+    which continuations are trained on too, is not implemented.
     Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
     """
     credit = WhitenedGain(Continuations(Improbable(interval, below), continuations), below)
@@ -183,7 +180,6 @@ def s_grpo(
         J = 1/N Σ_i 1/kept_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept_i = Σ_t kept_it
 
     Defaults: fraction 0.5, always 0, clip 0.2/0.2: ours.
-    Departures: a response without kept tokens adds 0 and counts in N.
     Reductions: fraction = 1 is GRPO.
     """
     weight = RowNormalised(Keep(RandomTokens(fraction, always)))
@@ -288,13 +284,12 @@ def mt_grpo(
 
     R^out is the sum of the last `outcome_rewards` reward functions, R^turn the sum of those before them.
     Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in
-    their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
-    Note: the authors' form has three scales, and the scale of a response depends on whether it called a tool, which is
-    an action: the expected update is not the gradient of any reward. (docs/exact.md, "Turns"). norm="joint", ours,
-    follows the gradient of R^out + coef R^turn, up to its scale.
-    Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. Here a
-    result came where the response has a second turn. Turns after the first share one advantage. The code's second form
-    is left out.
+    their example); beta 0 (0.01 in their example).
+    Note: the authors' form has three scales, and a response's scale depends on whether it called a tool. So the
+    expected update is not the gradient of any reward. norm="joint", ours, follows the gradient of R^out + coef R^turn,
+    up to its scale.
+    Departures: the authors weigh each reward function. Here a result came where the response has a second turn. Turns
+    after the first share one advantage. The code's second form is left out.
     Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean;
     norm="joint" only up to the scale.
     """
@@ -353,11 +348,10 @@ def gigpo(
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)   (eq. 3 and 5 to 8)
 
     Defaults: omega 1, no division by deviations and eps 1e-6, as in the code that was read; its training script divides
-    (std=True) and has gamma 0.95. gamma 1 and the clip 0.2 are ours. In the copies of the authors' trainer a trajectory
-    counts once for each of its turns (by_turn); in DrMAS, a later trainer of theirs, it counts once.
-    Departures: the authors train on steps as rows; here a trajectory is a row and a step is one of its turns; the
-    advantages are equal. A group of one trajectory learns nothing from A^E; their code keeps its raw reward. Two states
-    are the same if their `anchor` is.
+    (std=True) and has gamma 0.95. gamma 1 and the clip 0.2 are ours. In DrMAS, a later trainer of the authors, a
+    trajectory counts once: by_turn=False.
+    Departures: a trajectory is a row and a step is one of its turns; the authors train on steps as rows. The advantages
+    are equal. Two states are the same if their `anchor` is.
     Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
     """
     credit = GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn)

@@ -131,8 +131,8 @@ def ktae(
 
     A_i is GRPO's. A group without right or without wrong responses has k = 0.
     Defaults: alpha, beta and top 1, as the authors' estimator sets them whatever their scripts say; clip 0.2/0.2.
-    Departures: their k is 0 at one model's end of text (151643): end=ID. A group of one has A = 0, theirs its reward.
-    Note: a token id of one class only has |x| near 1e5 and k = ±top whatever F and IG are. A no longer sums to 0.
+    Departures: their k is 0 at one model's end of text (151643): end=ID.
+    Note: a token id of one class only has k = ±top, whatever F and IG are. A no longer sums to 0.
     Reductions: where no id goes with either class, k is 0 and the loss is DAPO's with that clip.
     """
     credit = KeyTokens(alpha, beta, top, threshold, end)
@@ -203,8 +203,8 @@ def gtpo_conflict(*, strength: Strength = 2.0, cost: Cost = 0.1, most: Most = 0.
 
     The wrong responses no longer unlearn the format and the opening that right ones share.
     Defaults: 2, 0.1 and 0.7 nats, about ln 2 (code).
-    Departures: entropies are the old policy's, theirs the current one's, the same for one update of a rollout batch.
-    They sum over responses. Their paper keeps the entropy's bound off where the first policy is above it.
+    Departures: the authors' code takes the current policy's entropies, and sums over responses. Their paper keeps the
+    entropy's bound off where the first policy is above it.
     Notes: not `gtpo`, the GTPO of 2508.04349. A group of equal rewards still pays for its entropy.
     Reductions: strength = 1, cost = 0 and most = ∞ is, without conflict tokens, Dr. GRPO's policy gradient.
     """

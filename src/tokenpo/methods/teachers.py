@@ -41,17 +41,13 @@ def opd(
         A_it = [ R_i − mean_g R + ] coef · clip(Σ_{k≥t} gamma^(k−t) x_ik, −bound, bound)
         J = 1/Σ|o_i| Σ_i Σ_t r_it A_it
 
-    Expected gradient, on policy: with gamma = 0 of KL(π ‖ q) at the sampled states, as if the policy did not
-    choose them; with gamma = 1 of whole responses' divergence, up to the token mean's denominator. With
-    gamma = 1 every further token costs reward, which favours short responses. With a bound it is neither gradient, but
-    is 0 where π = q.
+    Expected gradient, on policy: with gamma = 0 that of KL(π ‖ q) at the sampled states; with gamma = 1 that of whole
+    responses' divergence, which costs reward for every further token and so favours short responses.
     Defaults: coef 1, gamma 0, no clip of the ratio (code); no bound.
     Departures: the code sums over tokens; J is a token mean. x compares the teacher with the old policy; the code
-    compares it with the policy that sampled, which the correction "bypass" does here. The bound is ours, and x is
-    within ±20.
-    Notes: groups of equal rewards still have the teacher's credit: leave dynamic sampling off. The teacher needs the
-    student's tokenizer and temperature: log-probabilities at another temperature cannot be rescaled afterwards.
-    `tokenpo.with_teacher` adds the same credit to any method.
+    compares it with the policy that sampled, as the correction "bypass" does here. The bound is ours.
+    Notes: leave dynamic sampling off, as groups of equal rewards still have the teacher's credit. The teacher needs the
+    student's tokenizer and temperature. `tokenpo.with_teacher` adds the same credit to any method.
     Reductions: without rewards and with gamma = 0 each token stands alone. With a teacher that is the old policy only
     the rewards are left.
     """
@@ -92,8 +88,7 @@ def iw_opd(*, gamma: Early = 0.5) -> Objective:
     After a long disagreement the teacher judges a text that it would not have begun, so its word counts less.
     Expected gradient, on policy: it descends no divergence, as w depends on later tokens; 0 where π = q.
     Defaults: gamma 0.5 (code).
-    Departures: x compares with the old policy; with the correction "bypass" it is the sampler, as in the code. x is
-    within ±20.
+    Departures: x compares with the old policy; with the correction "bypass" it is the sampler, as in the code.
     Reductions: gamma = 0 has the gradient of `opd` at lp = lp_old.
     """
     return Objective(EarlyTeacher(gamma), LogLikelihood(), TokenMean())
@@ -119,14 +114,12 @@ def gkd(
         J = 1/Σ|o_i| Σ_i Σ_t [ −coef · D_it + r_it (R_i − mean_g R), the last with rewards=True ]
 
     p is the current policy and q the teacher at token t, over the vocabulary. The gradient is D's at the sampled
-    states, as if the policy did not choose them; it has no noise from the sampled token and needs no ratio for it.
+    states. It has no noise from the sampled token and needs no ratio.
     Defaults: beta 0.5 and coef 1 as in the code; no rewards.
     Departures: the code mixes in responses of a data set (its `lmbda`); here all are the student's. It computes the
-    loss at temperature 1 whatever the temperature of sampling; here both are the same. How the paper weighs rewards was
-    not read.
-    Notes: the divergence vanishes toward both ends of beta, as beta KL(q ‖ p) and (1 − beta) KL(p ‖ q), and jumps at
-    exactly 0 and 1: choose the learning rate with beta. The teacher has the student's vocabulary and temperature, and
-    as many logits as the policy's own pass. On responses of an older policy the states are that one's.
+    loss at temperature 1; here at the temperature of sampling. How the paper weighs rewards was not read.
+    Notes: choose the learning rate with beta: the divergence vanishes toward both ends of beta, and jumps at exactly 0
+    and 1. The teacher has the student's vocabulary and temperature, and as many logits as the policy's own pass.
     Reductions: where the teacher is the policy, D and its gradient are 0, and rewards alone are left. With beta = 1 the
     gradient on policy equals `opd`'s with gamma = 0, in expectation over the sampled token.
     """
@@ -204,12 +197,11 @@ def sdar(
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − coef · sg[σ(gate x_it)] x_it ]
 
     A_i is GRPO's.
-    Expected gradient of the pull, on policy: it raises E σ(gate x) at the sampled states, a bounded reward for what the
-    teacher prefers; its value is not a divergence. A token is never pushed down, and at x = 0 the pull is half of the
-    largest.
+    Expected gradient of the pull, on policy: it raises a bounded reward for what the teacher prefers. A token is never
+    pushed down, and at x = 0 the pull is half of the largest.
     Defaults: gate 5 and the token mean (code); coef 0.1 and the clip 0.2/0.2 (ours: the code's coef is 0, which is
     off).
-    Departures: one aggregation for both terms. log-ratios are within ±20, and flat beyond.
+    Departures: one aggregation for both terms.
     Reductions: coef = 0 is GRPO under a token mean.
     """
     penalties = (TeacherKl(coef, Gated(gate)),) if coef else ()
@@ -257,8 +249,8 @@ def sdpo(*, cap: Cap = 2.0, threshold: Example = 1.0) -> Objective:
         e_i = 1[another response of the group has R ≥ threshold]
 
     This is the sampled-token form. The reported value is min(r, cap) x; the gradient is J's.
-    Expected gradient, on policy: KL(π ‖ q)'s at the sampled states, over the length of the response, which is the
-    policy's own choice. Rewards only decide which responses have an informed teacher.
+    Expected gradient, on policy: that of KL(π ‖ q) at the sampled states, over the length of the response. Rewards only
+    decide which responses have an informed teacher.
     Defaults: cap 2, threshold 1 and the mean of response means (code).
     Departures: no feedback of an environment and no mixture with a policy loss (`tokenpo.with_teacher` mixes). The
     engine builds q's context; a response without an example adds nothing here, whatever its teacher's log-probabilities

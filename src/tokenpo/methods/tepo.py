@@ -23,21 +23,20 @@ PAPER = Paper(
     version="v1",
     later=("v2", "2604.12736"),
     about="""
-    The papers' bodies could not be read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
+    The papers' bodies could not be read. Two sources agree that s_i is the geometric mean of the response's ratios. v2
+    adds a KL on the tokens that M selects.
 
         s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
         v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
         v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
 
-    Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the
-    alternative), beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
-    Options: decreasing="delta" marks tokens with H < H_old. On the first update after a rollout H = H_old: no token is
-    marked, and v2 acts with several updates only. "analytic" marks tokens whose entropy one step on the logits lowers:
-    A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0. "reference" (ours) marks tokens with lp > lp_ref, as no engine provides
-    the reference's entropies; with kl_target="reference" it acts on the first update too.
-    Departures: the mask is a heuristic, as the theory given for it has reported errors. At lp = lp_old k3, k2 and |·|
-    have no gradient, k1 has 1. If two engines score the old and the current policy, rounding decides there which tokens
-    are marked, which changes k1.
+    Defaults: clip 0.2/0.2, beta 1, decreasing "delta", KL to the old policy, estimator k3. A geometric mean hardly ever
+    leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the alternative.
+    Options: decreasing="delta" marks tokens with H < H_old: none in the first update on a batch.
+    "analytic" marks tokens whose entropy one step on the logits lowers: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0.
+    "reference" (ours) marks tokens with lp > lp_ref; with kl_target="reference" it acts in the first update too.
+    Departures: the theory given for the mask has reported errors. At lp = lp_old only the estimator k1 has a gradient.
+    If two engines score the old and the current policy, rounding decides there which tokens are marked.
     Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
     """,
 )
@@ -104,7 +103,7 @@ class MaskedKl(Penalty):
 
 @PAPER
 def tepo_v1(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """GSPO's ratio of the whole response at every token, with a token mean and a clip of its own."""
+    """One ratio for the whole response at every token, with a token mean."""
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricToken()), TokenMean())
 
 
@@ -122,7 +121,7 @@ def tepo(
         Literal["k3", "abs", "k1", "k2"], "estimator of the KL, from lp − lp_old or lp_ref − lp"
     ] = "k3",
 ) -> Objective:
-    """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling."""
+    """One ratio for the whole response, and a KL on tokens of right answers whose entropy is falling."""
     rule = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}[decreasing]
     divergence = {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()}[estimator]
     penalties = (MaskedKl(beta, rule, divergence, kl_target == "reference"),) if beta else ()

@@ -70,8 +70,8 @@ def gvpo(*, beta: Beta = 0.1) -> Objective:
     It is least where S_i − R_i/beta is the same for the whole group: the policy tilted by e^(R/beta), whose normaliser
     the differences leave out. There is no ratio and no clip, and any policy may have sampled.
     Defaults: beta 0.1 (code).
-    Departures: the loss is taken through its slope, so the value shown is not L. Their sum is over a micro-batch. If an
-    update holds a part of a group, mean_g S is of that part. log r_it is bounded to ±20.
+    Departures: the value shown is not L, whose slope is taken. The authors' sum is over a micro-batch. If an update
+    holds a part of a group, mean_g S is of that part.
     Reductions: at lp = lp_old the gradient is beta times the one with RLOO's advantage and a token sum.
     """
     credit, penalties = RelativeAdvantage(std="none", leave_one_out=True), (Sloped(Drift(beta)),)

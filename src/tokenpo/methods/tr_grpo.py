@@ -40,8 +40,7 @@ def tr_grpo(
 ) -> Objective:
     """GRPO whose advantage is multiplied by a weight that grows with the token's probability.
 
-    Token-Regulated GRPO in v1, Sharpness-Controlled GRPO in v2, Sharpness-Guided GRPO (GRPO-SG) in v3 and v4. With the
-    constants w is exactly 1 at p = mu and reaches 1.4 at p = 0.344. Another reading is shape="outside".
+    The weight w is 1 up to p = mu, and 1.4 from p = 0.344 on. Another reading of its constants is shape="outside".
 
         w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
         outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
@@ -50,11 +49,11 @@ def tr_grpo(
 
     Confident tokens learn most: right ones are pushed up by w, wrong ones down by w.
     Defaults: the constants are second-hand; clip 0.2/0.2 and beta 0 as in GRPO.
-    Options: weight_placement="ratio", kl_weighting="inside" is the literal reading: public reviews of the submission
-    place the weight inside minimum and clip (its eq. 9) and inside the divergence, which is therefore not 0 for
-    identical policies. weight_prob is open in what could be read. A negative tau weighs improbable tokens more.
-    Departures: in the literal reading a right token with w > 1 + high, from p = 0.295 on by default, has no gradient at
-    ratio 1; hosts warn of it. On a real model's sums it learned less than DAPO in nine of nine seeds (docs/results.md).
+    Options: weight_placement="ratio", kl_weighting="inside" is the "literal" reading. Public reviews of the submission
+    put the weight inside minimum and clip (its eq. 9), and inside the divergence, which is then not 0 for identical
+    policies. Which policy gives p is not known. A negative tau weighs improbable tokens more.
+    Departures: in the literal reading a right token of p ≥ 0.295 has w > 1 + high, and so no gradient at ratio 1. Hosts
+    warn of it.
     Reductions: lower = upper = 1 is GRPO.
     """
     weight = ProbabilityWeight(Sigmoid(alpha, tau, mu, lower, upper, shape == "outside"), weight_prob == "old")

@@ -87,10 +87,9 @@ def igrpo(
         o_1, ..., o_G ~ π_old(· | x, d*),    the group that is compared and trained on
         A_i, J as in GRPO, every probability given x and d*
 
-    From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, GRPO
-    trains on the refinements alone, and a test asks once, without drafts. Ours: 8 drafts; the words of the template;
-    the first of equal drafts; beta = 0 and clip 0.2/0.2 as in our GRPO; drafts have the responses' length limit and
-    temperature.
+    From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, and GRPO
+    trains on the refinements alone. A test asks once, without drafts. Ours: 8 drafts, the template, the first of equal
+    drafts, beta 0 and clip 0.2/0.2.
     Note: drafts cost sampled tokens, which `continued_tokens` of a run counts.
     A second prompt without room for a response stops the run. A loop of your own calls
     `objective.credit.by.prompt(prompt, draft)`.
@@ -256,17 +255,13 @@ def ospo(
         A_it  = A_i + share · (K_i φ_ik − Σ_j φ_ij) / (std_g R + 1e-6),   k the segment of t, K_i segments
         J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    It is shaping by the potential Φ_k = Σ_{j≤k} (φ_j − mean φ), which is 0 before and after the response: the mean of
-    A_it over the segments is A_i. Reconstructed from the abstracts of v1 and v2 and from summaries. Ours: four segments
-    of nearly equal numbers of tokens, two to a union (`separator` cuts at lines; the paper cuts at phrases and
-    sentences); omitted segments are cut from the text; all coalitions of at most ten segments are scored; a segment
-    gets its own shaping, not the sum over later ones; share 1, in units of the group's deviation; GRPO's clip and
-    denominator.
-    Notes: φ_k depends on later segments, so that the optimal policy stays the same, as the paper claims, does not
-    follow.
+    The mean of A_it over the segments is A_i: credit only moves between segments. Reconstructed from the abstracts of
+    v1 and v2 and from summaries. Ours: four segments of nearly equal numbers of tokens, two to a union (`separator`
+    cuts at lines, the paper at phrases and sentences); omitted segments are cut from the text; all coalitions of at
+    most ten segments are scored; share 1; GRPO's clip and denominator.
+    Notes: φ_k depends on later segments, so the paper's claim that the optimal policy stays the same does not follow.
     It suits tasks that reward the text itself: if a verifier reads only the final answer, its segment gets all the
     value (docs/log.md, "OSPO, iGRPO and RTO").
-    Nothing bounds the differences between segments where a group's rewards differ little.
     The embedded engine scores 11 parts of a response by default.
     Reductions: share = 0, one segment, or segments of equal value are GRPO.
     """
@@ -366,9 +361,8 @@ def otb(
     otherwise.
     Defaults: zero_tail as in the code that was read: where a single rollout is left, B = 0. The clip, 0.2 on both
     sides, and the token mean are the framework's.
-    Departures: token t is the t-th response token, tool tokens left out, as in the framework's form for several turns.
-    Equal rewards have an advantage of exactly 0; where all W are 0 the least G is the baseline. A group of one keeps
-    its reward as its advantage, as there.
+    Departures: token t is the t-th response token, tool tokens left out, as in the framework. A group of one keeps its
+    reward as its advantage, as there.
     Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
     """
     credit = OptimalBaseline(zero_tail, token_reward, rollout_cap)

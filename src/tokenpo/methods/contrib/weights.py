@@ -89,8 +89,8 @@ def arm(
     Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
     Options: only_correct=True shifts only responses whose reward exceeds the group's mean, as the abstract says; the
     formula shifts all.
-    Departures: confidences are the old policy's, at the temperature of sampling; c(q) leaves out the prompt's first
-    token. At least one token of a response counts.
+    Departures: confidences are the old policy's, at the temperature of sampling. c(q) leaves out the prompt's first
+    token.
     Reductions: alpha = 0 is DAPO with dual=None.
     """
     shifted = ConfidenceShift(alpha, fraction, only_correct)
@@ -205,9 +205,8 @@ def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High =
     first order in the weights of the head: a wrong token with a large s drags them down.
     Defaults: beta 1, eta as above, clip 0.2/0.2, kl 1e-4 against the reference (paper, section 7.3). The paper's
     dynamic sampling is a setting of the engine.
-    Departures: right means a reward above the group's mean, as rewards need not be binary. s runs over the whole
-    vocabulary; the paper restricts it to the tokens that occur in the group. tau can be negative, and then nearly every
-    wrong token is selected.
+    Departures: right means a reward above the group's mean. s runs over the whole vocabulary, in the paper over the
+    tokens that occur in the group. tau can be negative; then nearly every wrong token is selected.
     Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right responses help each other; beta =
     −inf with eta = 0 then learns from right responses alone.
     """
@@ -346,10 +345,9 @@ def tw_grpo(
     The mean over i and the extremes of d are of one group. The sum over the vocabulary has no probabilities for
     weights: d is not a divergence between distributions, and the tail dominates it.
     Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
-    Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes
-    the current policy's with its gradient. The extremes run over the positions at which a response of the group has a
-    token; the code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term
-    has coefficient 0 in the script.
+    Departures: d is the old policy's and w has no gradient; the authors' code takes the current policy's with its
+    gradient. The extremes run over positions with tokens; the code's run over padding too, so its weights depend on the
+    width of the batch.
     Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
     """
     credit, weights = GroupAdvantage(eps=1e-4), (SignalWeight(PositionWeight(alpha)),) if alpha != 1 else ()
