@@ -201,6 +201,6 @@ def clip_v(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Drops the few tokens of wrong responses whose push would lower the entropy most, relative to its expected change."""
+    """Drops the few tokens of wrong responses that lower the entropy most, relative to the expected change."""
     drop = Drop(Sharpening(mu, fraction))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
