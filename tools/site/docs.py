@@ -200,7 +200,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     objective, source = METHODS[name](), paper(name)
     module = inspect.unwrap(METHODS[name]).__module__
     path = "/".join(module.split(".")[1:]) + ".py"
-    note = f"; open: {plain(source.note)}" if source.note else ""
+    note = f"; note: {plain(source.note)}" if source.note else ""
     read = "; ".join(released(source.code)) if source.code else ""
     told = [
         f"*Paper*: {plain(source.title)}, {linked(source.reference)}",

@@ -331,7 +331,7 @@ def discounted(x: Tensor, gamma: float) -> Tensor:
     "FIPO",
     "2603.19835",
     "code",
-    "a framework's code, whose defaults these are; the paper was not read",
+    "a framework's code was read, whose defaults these are, not the paper",
     code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
 )
 def fipo(

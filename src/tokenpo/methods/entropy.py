@@ -401,7 +401,7 @@ class DifficultyCoefficient(MemorySignal):
     "Rethinking Entropy Regularization in Large Reasoning Models",
     "2510.10959",
     "second-hand + reconstructed",
-    "the difficulty function and the rule of the coefficient",
+    "the difficulty function and the rule of the coefficient are ours",
 )
 def aer(
     *,

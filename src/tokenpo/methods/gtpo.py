@@ -147,8 +147,8 @@ def gtpo(
     *,
     low: Low = 0.2,
     high: High = 0.28,
-    a1: Annotated[NotNegative, "the outcome's part of the token reward"] = 1.0,
-    a2: Annotated[NotNegative, "the entropy's part"] = 0.1,
+    a1: Annotated[NotNegative, "reward of a token for the outcome"] = 1.0,
+    a2: Annotated[NotNegative, "mean reward that is shared out by entropy"] = 0.1,
     normalise: Collection = "with_zeros",
     scope: Annotated[Literal["group", "batch"], 'compare entropies over the "group" or the "batch"'] = "group",
     entropy_clamp: Annotated[Clamp | None, "(low, high) in nats; (0.2, 0.28) in the paper, DAPO's ratio clips"] = None,
@@ -185,8 +185,8 @@ def grpo_s(
     *,
     low: Low = 0.2,
     high: High = 0.28,
-    b1: Annotated[NotNegative, "the outcome's part of the reward"] = 1.0,
-    b2: Annotated[NotNegative, "the entropy's part"] = 0.1,
+    b1: Annotated[NotNegative, "reward for the outcome"] = 1.0,
+    b2: Annotated[NotNegative, "mean reward that is shared out by entropy"] = 0.1,
     mean: Annotated[
         Literal["arithmetic", "geometric"], "mean for ratio, entropies and shares; geometric is the appendix's variant"
     ] = "arithmetic",

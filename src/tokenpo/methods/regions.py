@@ -256,7 +256,7 @@ class Between(Region):
     "GLM-5 (SkyRL's rollout_is)",
     "2602.15763",
     "code",
-    "the paper's equation was not read: a framework's loss",
+    "a framework's loss was read, not the paper's equation",
     code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
 )
 def rollout_is(

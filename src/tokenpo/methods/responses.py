@@ -60,7 +60,7 @@ def gmpo(
         s_i = exp(mean_t x̃_it)
         J = 1/N Σ_i 1/|o_i| Σ_t s_i A_it
 
-    Defaults: low = high = 0.4, bounds of the *log*-ratio (ratios 0.67 and 1.49).
+    Defaults: low = high = 0.4, bounds of the log-ratio (ratios 0.67 and 1.49).
     Departures: the authors' code adds 1e-8 to the deviation of the rewards.
     Reductions: with responses of one token it is GRPO with the clip e^−0.4, e^0.4; unclipped it is GSPO's sequence
     ratio.
@@ -72,7 +72,7 @@ def gmpo(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
     "2602.05261",
     "code",
-    "the clip range; a framework's code was read, not the authors'",
+    "the clip range is unknown; a framework's code was read, not the authors'",
     code=TRL,
 )
 def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
@@ -134,7 +134,7 @@ class SoftWeight(SurrogateStage):
     "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training",
     "2602.10693",
     "code",
-    "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
+    "the authors' docstring contradicts the constants of their code; of the paper only the pseudocode was read",
     code=f"FloyedShen/VESPO@aa1f304:recipe/vespo/code/core_algos.py; {TRL}",
 )
 def vespo(
@@ -316,7 +316,7 @@ class AnyPolicy(LogLikelihood):
     "Rewards as Labels: Revisiting RLVR from a Classification Perspective",
     "2602.05630",
     "code",
-    "a framework's code and documentation; the paper was not read",
+    "a framework's code and documentation were read, not the paper",
     code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
 )
 def real(*, tau: Annotated[Positive, "temperature of the classification, nats per token"] = 0.5) -> Objective:

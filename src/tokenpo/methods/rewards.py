@@ -76,7 +76,7 @@ def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
     "Maximum Likelihood Reinforcement Learning",
     "2602.02710",
     "code",
-    "the aggregate; clip and the truncation of each baseline are second-hand",
+    "the aggregate is unknown; clip and the truncation of each baseline are second-hand",
     code="tajwarfahim/maxrl@c0698eb:verl/trainer/ppo/core_algos.py",
 )
 def maxrl(
@@ -159,7 +159,7 @@ class DifficultyWeight(Weight):
     "Your Group-Relative Advantage Is Biased",
     "2601.08521",
     "code",
-    "the paper's filtered anchor",
+    "the paper's filtered anchor is left out",
     code="yangfengkai/HA-DW@8b08794:verl/trainer/ppo/core_algos.py; "
     "yangfengkai/HA-DW@8b08794:verl/trainer/ppo/ray_trainer.py",
 )
@@ -211,7 +211,7 @@ class BestMargin(CreditStage):
     "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning",
     "2503.19595",
     "code",
-    "whether to divide by the deviation, as the framework whose code was read does",
+    "unknown: whether to divide by the deviation; the framework whose code was read does",
     code=VERL,
 )
 def grpo_passk(

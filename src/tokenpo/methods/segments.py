@@ -108,8 +108,8 @@ TOKEN_EFFICIENT = Paper(
     "Token-Efficient RL for LLM Reasoning",
     "2504.20834",
     "reconstructed",
-    "of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the denominator, "
-    "and prefixes from which no response parts",
+    "unknown: of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the "
+    "denominator, and prefixes from which no response parts",
 )
 Always = Annotated[int, whole(0)]
 

@@ -205,7 +205,7 @@ def gtpo_conflict(*, strength: Strength = 2.0, cost: Cost = 0.1, most: Most = 0.
     Defaults: 2, 0.1 and 0.7 nats, about ln 2 (code).
     Departures: the authors' code takes the current policy's entropies, and sums over responses. Their paper keeps the
     entropy's bound off where the first policy is above it.
-    Notes: not `gtpo`, the GTPO of 2508.04349. A group of equal rewards still pays for its entropy.
+    Notes: this is not `gtpo`, the GTPO of 2508.04349. A group of equal rewards still pays for its entropy.
     Reductions: strength = 1, cost = 0 and most = ∞ is, without conflict tokens, Dr. GRPO's policy gradient.
     """
     return Objective(Conflicts(strength, cost, most), LogLikelihood(), SequenceMean())

@@ -201,7 +201,7 @@ def sdar(
     pushed down, and at x = 0 the pull is half of the largest.
     Defaults: gate 5 and the token mean (code); coef 0.1 and the clip 0.2/0.2 (ours: the code's coef is 0, which is
     off).
-    Departures: one aggregation for both terms.
+    Departures: both terms have the same aggregation.
     Reductions: coef = 0 is GRPO under a token mean.
     """
     penalties = (TeacherKl(coef, Gated(gate)),) if coef else ()
@@ -252,9 +252,8 @@ def sdpo(*, cap: Cap = 2.0, threshold: Example = 1.0) -> Objective:
     Expected gradient, on policy: that of KL(π ‖ q) at the sampled states, over the length of the response. Rewards only
     decide which responses have an informed teacher.
     Defaults: cap 2, threshold 1 and the mean of response means (code).
-    Departures: no feedback of an environment and no mixture with a policy loss (`tokenpo.with_teacher` mixes). The
-    engine builds q's context; a response without an example adds nothing here, whatever its teacher's log-probabilities
-    are.
+    Departures: feedback of an environment and a mixture with a policy loss are left out (`tokenpo.with_teacher` mixes).
+    A response without an example adds nothing here, whatever its teacher's log-probabilities are.
     Reductions: where the teacher is the current policy, nothing moves.
     """
     penalties = (TeacherKl(1.0, scale=Informed(cap, HasExample(threshold))),)

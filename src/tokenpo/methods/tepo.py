@@ -114,7 +114,7 @@ def tepo(
     high: High = 0.2,
     beta: Annotated[NotNegative, "coefficient of the masked KL"] = 1.0,
     decreasing: Annotated[
-        Literal["delta", "analytic", "reference"], "H < H_old, the sign of one logit-space step, or lp > lp_ref"
+        Literal["delta", "analytic", "reference"], "entropy falls: H < H_old, by one step on the logits, or lp > lp_ref"
     ] = "delta",
     kl_target: Annotated[Literal["old", "reference"], "the policy from which the KL is measured"] = "old",
     estimator: Annotated[

@@ -67,7 +67,7 @@ def gvpo(*, beta: Beta = 0.1) -> Objective:
         L = 1/G Σ_g 1/(n−1) Σ_i ½ (beta (S_i − sg[mean_g S]) − (R_i − mean_g R))²,   n responses in each of G groups
         −∂L/∂lp_it = beta/N · n/(n−1) · (R_i − mean_g R − beta (S_i − mean_g S))
 
-    It is least where S_i − R_i/beta is the same for the whole group: the policy tilted by e^(R/beta), whose normaliser
+    L is least where S_i − R_i/beta is the same for the whole group: the policy tilted by e^(R/beta), whose normaliser
     the differences leave out. There is no ratio and no clip, and any policy may have sampled.
     Defaults: beta 0.1 (code).
     Departures: the value shown is not L, whose slope is taken. The authors' sum is over a micro-batch. If an update

@@ -68,7 +68,7 @@ class ConfidenceShift(CreditStage):
     "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
     "2602.05281",
     "second-hand",
-    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
+    "unknown: alpha, the tokens of the prompt that count, the responses that are moved",
 )
 def arm(
     *,
@@ -242,7 +242,7 @@ class HiddenReward(Signal):
     "Token Hidden Reward: Steering Exploration-Exploitation in Group Relative Deep Reinforcement Learning",
     "2510.03669",
     "second-hand + reconstructed",
-    "the exact weight, the value of p and the threshold are open",
+    "the exact weight, the value of p and the threshold are unknown",
 )
 def thr(
     *,
