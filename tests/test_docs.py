@@ -71,6 +71,19 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
         assert re.search(row, page, re.MULTILINE)
 
 
+def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) -> None:
+    """The first sentence behind **Measured**, without its links, and what the method needs of a host."""
+    page = (
+        "\n## remax\n\nIdea. **Measured**: smaller (exact worlds, −0.01). More.\n\n<!-- remax -->\n**Measured**: no.\n"
+        "## gtpo\n\nThe idea. **Measured**: undecided ([real\nmodel](../results.md#methods)). More.\n\n<!-- gtpo -->\n"
+    )
+    _, _, remax, gtpo = tool.overview(page, ["remax", "gtpo"]).splitlines()
+    assert remax.endswith(" | smaller (exact worlds, −0.01) | no | a greedy answer |")
+    assert gtpo.endswith(" | undecided (real model) | yes | entropies |")
+    with pytest.raises(SystemExit, match="dapo"):
+        tool.overview("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", ["dapo"])
+
+
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=relative)
 def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks marked python, in order and in one namespace; those with prompts must print what they show."""
