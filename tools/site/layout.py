@@ -9,6 +9,8 @@ from pathlib import Path
 from tokenpo.methods.families import family
 
 WIDTH = 120
+# An option with its value, in a sentence.
+SETTING = re.compile(r'(?<![`\w.])[a-z_]+\d*=(?:"\w+"|True|False|None|ID|-?\d+(?:\.\d+)?(?:e-?\d+)?)(?![`\w])')
 LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
 GENERATED = "<!-- Written by tools/site/docs.py from {source}: change that, then run `make docs`. -->"
 
@@ -87,13 +89,13 @@ def linked(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: indented lines become code blocks, a label at the start of a paragraph becomes bold."""
+    """A docstring as Markdown: indented lines become code blocks, a label bold, settings code."""
     out = []
     for kind, block in blocks(text):
         if kind == "code":
             out.append(f"```text\n{inspect.cleandoc(block)}\n```")
         else:
-            out.append(re.sub(LABEL, r"**\1**: ", linked(plain(block))))
+            out.append(re.sub(LABEL, r"**\1**: ", linked(plain(SETTING.sub(r"`\g<0>`", block)))))
     return "\n\n".join(out)
 
 
