@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from run_views import numbers
+from run_views import Watch, numbers
+from tokenpo.base.errors import TokenPOError
 from tokenpo.base.terminal import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.train.recipe.plan import Plan
 from tokenpo.train.run.directory import describe
-from tokenpo.train.run.loop import train
+from tokenpo.train.run.loop import resume, train
 from tokenpo.train.run.step import View
 
 from .test_resume import logged
@@ -61,6 +62,26 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, m
     assert len(numbers(tmp_path / "twice")) == 2
     assert main(["train", "--resume", str(tmp_path / "twice"), "--no-report"]) == 0
     assert "resuming" in capsys.readouterr().out
+    assert logged(tmp_path / "once") == logged(tmp_path / "twice")
+
+
+def test_a_failed_reward_loses_no_step(small, coin, tmp_path, monkeypatch):
+    straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
+    train(straight, View())
+    config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
+    score, batches = coin.score, iter(range(1, 100))
+
+    def failing(*arguments):
+        if next(batches) == 4:
+            raise TokenPOError("the reward's service is down")
+        return score(*arguments)
+
+    monkeypatch.setattr(coin, "score", failing)
+    watch = Watch()
+    with pytest.raises(TokenPOError, match="down"):
+        train(config, watch)
+    assert f"saved after step 3; go on with: tokenpo train --resume {tmp_path / 'twice'}" in watch.lines
+    resume(tmp_path / "twice", View())
     assert logged(tmp_path / "once") == logged(tmp_path / "twice")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...base.errors import NotFinite, enough_memory
+from ...base.errors import NotFinite, TokenPOError, enough_memory
 from ...base.terminal import Interrupt
 from ...core.learner import Step
 from ...core.statistics import Statistics
@@ -78,6 +78,11 @@ class Run:
         except NotFinite as error:
             self.skip(error, clock)
             return
+        except TokenPOError:
+            if self.number:  # nothing has changed since
+                self.save()
+                self.view.say(f"saved after step {self.number}; go on with: tokenpo train --resume {self.records.path}")
+            raise
         if self.interrupt.asked:
             return  # nothing has changed yet: a resumed run draws the same responses
         every = self.config.output.trace_every
