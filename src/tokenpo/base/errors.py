@@ -61,10 +61,10 @@ def refuse(faults: Iterable[str | bool | None], kind: type[TokenPOError] = Unsup
         raise kind(*found)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], listed: str = "") -> str:
     """A phrase that names the nearest of `known`, or, if none is near, all up to 20, or else three.
 
-    A name that differs by two swapped neighbouring letters comes first.
+    A name that differs by two swapped neighbouring letters comes first. `listed` is a word before a list of all.
 
     >>> nearest("hap", ["grpo", "hapo"])
     "did you mean 'hapo'?"
@@ -72,10 +72,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'grpo'?"
     >>> nearest("xyz", ["grpo", "hapo"])
     'known: grpo, hapo'
+    >>> nearest("hap", ["grpo", "hapo"], "methods")
+    "methods: grpo, hapo; did you mean 'hapo'?"
     """
-    names = sorted(known)
+    names = sorted(known := list(known))
     swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
     close = [x for x in names if x in swapped] or difflib.get_close_matches(name, names, n=1)
+    if listed:
+        return f"{listed}: {', '.join(known) or 'none'}" + (f"; did you mean {close[0]!r}?" if close else "")
     if not close and len(names) > 20:
         return f"of {len(names)} the nearest are {', '.join(difflib.get_close_matches(name, names, cutoff=0))}"
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"

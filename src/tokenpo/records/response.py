@@ -135,8 +135,8 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     line = {name: value for name, value in line.items() if value is not None}
     for name, meaning in REQUIRED.items():
         if name not in line and not (name == "tokens" and "token_ids" in line):
-            known = f"fields: {', '.join(map(plain, line)) or 'none'}; {nearest(name, map(plain, line))}"
-            raise MissingInput(f"{where}: no field {name!r} ({known}): give {meaning}")
+            fields = nearest(name, map(plain, line), "fields")
+            raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
     try:
         read: Any = _Line.model_validate(line)
     except ValidationError as error:

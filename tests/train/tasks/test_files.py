@@ -135,7 +135,7 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
     [
         ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not a JSON object in UTF-8 .*write one a line"),
         ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
-        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column 'answer' \(columns: prompt, gold; .*answer_key"),
+        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column 'answer' \(columns: prompt, gold\): .*answer_key"),
         ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is 3: give text"),
         ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
         ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is None: give text, a number, or a list"),

@@ -128,7 +128,7 @@ def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int |
     found = list(table.column_names)
     if lacking := next((name for name in columns if name not in found), None):
         raise MissingInput(
-            f"{hub} has no column {lacking!r} (columns: {', '.join(found)}; {nearest(lacking, found)}): "
+            f"{hub} has no column {lacking!r} ({nearest(lacking, found, 'columns')}): "
             "name yours with --question, --answer or --prompt"
         )
     table = table.select_columns(columns).select(range(min(len(table), most or len(table))))

@@ -134,10 +134,7 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
 
 def _column(where: str, record: Mapping[str, Any], name: str, meaning: str) -> Any:
     if name not in record:
-        columns = ", ".join(record) or "none"
-        raise MissingInput(
-            f"{where}: no column {name!r} (columns: {columns}; {nearest(name, record)}): it says {meaning}"
-        )
+        raise MissingInput(f"{where}: no column {name!r} ({nearest(name, record, 'columns')}): it says {meaning}")
     return record[name]
 
 

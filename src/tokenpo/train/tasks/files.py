@@ -110,7 +110,7 @@ class Layout:
         wanted = {self.prompt_key: self.options[0], answer_key: self.options[1], **dict.fromkeys(shown, "the template")}
         for where, row in rows:
             if lacks := next((name for name in wanted if name and name not in row), ""):
-                hint = f"columns: {', '.join(row) or 'none'}; {nearest(lacks, row)}"
+                hint = nearest(lacks, row, "columns")
                 raise MissingInput(f"{where}: no column {lacks!r} ({hint}): name yours with {wanted[lacks]}")
         return [self._problem(where, row, answer_key) for where, row in rows]
 
