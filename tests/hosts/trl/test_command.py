@@ -41,12 +41,46 @@ def test_the_notebook_trains_in_both_engines(tmp_path: Path, monkeypatch: pytest
     assert "TRL   ours" in made and made.count(" of 100 samples are right") == 3
 
 
+def blocks(page: str, heading: str, kind: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n{heading}\n")[2]
+    return re.findall(rf"^```{kind}\n(.*?)^```$", re.split(r"^##+ ", text, flags=re.M)[0], re.MULTILINE | re.DOTALL)
+
+
+def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Path) -> None:
+    """With two small updates in place of the page's hundred; then the lines of docs/start.md that merge."""
+    runpy.run_path(str(EXAMPLE))["tiny_model"](tmp_path / "small")
+    script = blocks("trl.md", "## A chat model on your data", "py")[0]
+    small = {
+        'model="owner/model"': 'model="small"',
+        "bf16=True": "use_cpu=True",
+        "per_device_train_batch_size=16": "per_device_train_batch_size=8",
+        "steps_per_generation=8": "steps_per_generation=2",
+        "gradient_accumulation_steps=4": "gradient_accumulation_steps=1",
+        "max_completion_length=512": "max_completion_length=4",
+        "max_steps=100": "max_steps=2",
+        "save_steps=20": "save_steps=2",
+    }
+    for page, here in small.items():
+        assert script.count(page) == 1
+        script = script.replace(page, here)
+    rows = [{"question": f"What is {a} + 4?", "answer": f"{a} + 4 = {a + 4}\n#### {a + 4}"} for a in range(1, 5)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checks = """
+said = [[{"content": text}] for text in ("It is 1,234.50", "2 + 5 = 7.", "7 + 1", "eight")]
+assert correct(said, ["1234.5", "2 + 5 = 7\\n#### 7", 7, "8"]) == [1.0, 1.0, 0.0, 0.0]
+"""
+    (tmp_path / "script.py").write_text(script + checks)
+    run_python("script.py", cwd=tmp_path, timeout=280)
+    assert len(lines(tmp_path / "runs/mine/tokenpo")) == 1
+    assert list((tmp_path / "runs/mine/completions").glob("*.parquet"))
+    [merge] = blocks("start.md", "### Merge an adapter", "py")
+    (tmp_path / "merge.py").write_text(merge)
+    run_python("merge.py", cwd=tmp_path, timeout=280)
+    assert {"model.safetensors", "tokenizer.json"} <= {file.name for file in (tmp_path / "merged").iterdir()}
+
+
 def test_the_script_for_a_data_file_trains(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
-    section = page.partition("## A script that runs as it is")[2].partition("\n## ")[0]
-    [rows], [script] = (
-        re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for kind in ("json", "py")
-    )
+    [rows], [script] = (blocks("trl.md", "## A script that runs as it is", kind) for kind in ("json", "py"))
     shown = [json.loads(row) for row in rows.splitlines()]
     # Sums on a dial, from left to right modulo 10, which the tiny model solves now and then.
     sums = [(f"{a}+{b}*{a}-{b}=", ((a + b) * a - b) % 10) for a in range(1, 10) for b in range(1, 10)]
