@@ -9,6 +9,7 @@ import notebooks
 import pytest
 
 from run_views import lines
+from tokenpo.lab.audit import read_lines
 from trl_support import run_python
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +50,7 @@ def blocks(page: str, heading: str, kind: str) -> list[str]:
 def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Path) -> None:
     """With two small updates in place of the page's hundred; then the lines of docs/start.md that merge."""
     runpy.run_path(str(EXAMPLE))["tiny_model"](tmp_path / "small")
-    script = blocks("trl.md", "## A chat model on your data", "py")[0]
+    reward, script, _ = blocks("trl.md", "## A chat model on your data", "py")
     small = {
         'model="owner/model"': 'model="small"',
         "bf16=True": "use_cpu=True",
@@ -65,14 +66,15 @@ def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Pat
         script = script.replace(page, here)
     rows = [{"question": f"What is {a} + 4?", "answer": f"{a} + 4 = {a + 4}\n#### {a + 4}"} for a in range(1, 5)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    checks = """
-said = [[{"content": text}] for text in ("It is 1,234.50", "2 + 5 = 7.", "7 + 1", "eight")]
-assert correct(said, ["1234.5", "2 + 5 = 7\\n#### 7", 7, "8"]) == [1.0, 1.0, 0.0, 0.0]
-"""
-    (tmp_path / "script.py").write_text(script + checks)
+    (tmp_path / "reward.py").write_text(reward)
+    correct = runpy.run_path(str(tmp_path / "reward.py"))["correct"]
+    said = [[{"content": text}] for text in ("It is 1,234.50", "2 + 5 = 7.", "7 + 1", "eight")]
+    assert correct(said, ["1234.5", "2 + 5 = 7\n#### 7", 7, "8"]) == [1.0, 1.0, 0.0, 0.0]
+    (tmp_path / "script.py").write_text(script)
     run_python("script.py", cwd=tmp_path, timeout=280)
     assert len(lines(tmp_path / "runs/mine/tokenpo")) == 1
-    assert list((tmp_path / "runs/mine/completions").glob("*.parquet"))
+    logged = read_lines(tmp_path / "runs/mine/completions")
+    assert {line.reference for line in logged} <= {row["answer"] for row in rows} and len(logged) == 16
     [merge] = blocks("start.md", "### Merge an adapter", "py")
     (tmp_path / "merge.py").write_text(merge)
     run_python("merge.py", cwd=tmp_path, timeout=280)
