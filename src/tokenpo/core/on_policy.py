@@ -67,7 +67,7 @@ class KLHold:
         if not given or not all(x > 0 for x in given) or (self.target is not None and self.limit <= self.target):
             raise TokenPOError(
                 f"KLHold: target is {self.target} and stop {self.stop}: give one of them or both, above 0, such as "
-                "0.004 nats per token, and a stop above the target, such as twice as much"
+                "0.012 nats per token, and a stop above the target, such as twice as much"
             )
 
     @staticmethod
