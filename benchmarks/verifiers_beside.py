@@ -186,6 +186,9 @@ Each script in [`findings`](../findings) installs the package, runs it without t
 | verl | gsm8k, "flexible" | `The answer is 18.` earns 0 because of the full stop. | verl_gsm8k_flexible |
 | inspect | `match(numeric=True)` | `18%`, `x=18` and `\boxed{{18}}` are wrong for 18. | inspect_match_numeric |
 | skyrl-gym | LiveCodeBench | Programs that read or write bytes fail. | skyrl_gym_stdin |
+| verl, skyrl-gym, lighteval | prime_code, LiveCodeBench | Programs with `global` fail. | graders_global |
+| bfcl-eval | texts in calls | `x*2` is right for `x**2`, and 5 for -5. | bfcl_strings |
+| aviary-gsm8k | `submit_answer` | Five right submissions in one message earn 5. | aviary_gsm8k_submissions |
 | textarena | games for one | An invalid move keeps the share reached. | textarena_invalid_move |
 | reasoning-gym | `game_of_life` | An empty board earns 0.97. | reasoning_gym_game_of_life |
 | reasoning-gym | `game_of_life_halting` | Any text earns 1. | reasoning_gym_game_of_life |
