@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import second
+import third
 from study import METHODS
 
 from tokenpo.lab.compare.verdict import Pair, bootstrap, judge
@@ -116,6 +117,31 @@ def recipe(runs: dict[str, dict]) -> None:
         print("|", key, "|", " | ".join(f"{x:.2g}" if key != "length" else f"{x:.1f}" for x in curve[key]), "|")
 
 
+def rates(runs: dict[str, dict]) -> None:
+    """GTPO against DAPO at two rates, and the rate alone: each family with a correction of its own."""
+    seeds = [
+        s for s in third.SEEDS if all(second.run(m, s, lr).name in runs for m in ("dapo", "gtpo") for lr in third.RATES)
+    ]
+    low, high = third.RATES
+    values = {
+        (m, lr, measure): {s: of(runs[second.run(m, s, lr).name]) for s in seeds}
+        for m in ("dapo", "gtpo") for lr in third.RATES for measure, of in MEASURES.items()
+    }  # fmt: skip
+    four = [(("gtpo", lr, measure), ("dapo", lr, measure)) for lr in third.RATES for measure in MEASURES]
+    two = [((m, low, "held out"), ("dapo", high, "held out")) for m in ("gtpo", "dapo")]
+    print(f"\nTwo rates: {len(seeds)} seeds")
+    for key, of_seed in values.items():
+        print(*key, f"{statistics.fmean(of_seed.values()):.3f}", [round(x, 3) for x in of_seed.values()])
+    named = {" ".join(map(str, key)): of_seed for key, of_seed in values.items()}
+    for family in (four, two):
+        pairs = [tuple(" ".join(map(str, side)) for side in pair) for pair in family]
+        for pair in judge(named, pairs, margin=MARGIN):
+            ahead = f"{sum(d > 0 for d in pair.differences)} of {len(seeds)} above, p {pair.p:.3g}"
+            word = word_of(pair) if pair.decided else "undecided"
+            gap = f"{pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] {ahead}, {pair.adjusted:.3g} corrected"
+            print(f"{pair.a} less {pair.b}: {gap}, {word}")
+
+
 # ---- The picture
 
 
@@ -181,11 +207,11 @@ if __name__ == "__main__":
         Path(sys.argv[1]).write_text(picture(made, common), "utf-8")
     recipe(made)
     sides(made)
-    rates = tuned(made)
-    if None not in rates.values():
+    own_rates = tuned(made)
+    if None not in own_rates.values():
 
         def own(m: str, seed: int) -> str:
-            return second.run(m, seed, rates[m]).name
+            return second.run(m, seed, own_rates[m]).name
 
         if seeds := full(made, own, list(METHODS), 9):
             methods(made, "Own rates", own, list(NAMES), seeds)
@@ -195,3 +221,4 @@ if __name__ == "__main__":
             methods(held | dapo, "KL held", first, ["kl_held"], seeds)
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
+    rates(made)
