@@ -184,6 +184,7 @@ Each script in [`findings`](../findings) installs the package, runs it without t
 | eval-protocol | `math_reward` | Without a box, a right answer with its working earns 0. | eval_protocol_working |
 | eval-protocol | `diversity_reward` | One word earns 2.2, a long text at most 1. | eval_protocol_diversity |
 | verl | gsm8k, "flexible" | `The answer is 18.` earns 0 because of the full stop. | verl_gsm8k_flexible |
+| TRL | `accuracy_reward`, tools | It reads the call, not the answer after it. | trl_accuracy_tools |
 | inspect | `match(numeric=True)` | `18%`, `x=18` and `\boxed{{18}}` are wrong for 18. | inspect_match_numeric |
 | skyrl-gym | LiveCodeBench | Programs that read or write bytes fail. | skyrl_gym_stdin |
 | verl, skyrl-gym, lighteval | prime_code, LiveCodeBench | Programs with `global` fail. | graders_global |
