@@ -6,6 +6,8 @@ Declarations of inputs and ranges.
 import math
 import pickle
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -270,6 +272,15 @@ def test_an_absent_input_is_named_with_its_shape() -> None:
         tokenpo.TokenPOError, match=r'give Rollouts\(extra=\{"prompt_logprob": ...\}\) with shape \[N\]'
     ):
         rollouts.need("prompt_logprob")
+
+
+def test_rollouts_know_the_inputs_of_methods_that_were_not_used_yet() -> None:
+    code = """
+import torch, tokenpo
+one = torch.ones(1, 1)
+tokenpo.Rollouts(one.bool(), one[0], torch.tensor([0]), -one, extra={"baseline": one[0]}).need("baseline")"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
