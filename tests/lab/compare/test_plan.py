@@ -66,6 +66,7 @@ def test_runs_of_a_seed_share_everything_but_the_method(plan):
         ("grpo", 2, [], TokenPOError, "nothing to compare with"),
         ("grpo,hapo:tau", 2, [], TokenPOError, "'hapo:tau' is not a method"),
         ("a@grpo,a@dapo", 2, [], TokenPOError, "names a twice"),
+        ("grpo,dapo:low=0.1,low=0.2", 2, [], TokenPOError, "dapo:low=0.1,low=0.2 gives an option twice"),
         ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
     ],

@@ -74,6 +74,8 @@ def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
     entries = []
     for label, method, options in found:
         written = ",".join(f"{key}={value}" for key, value in options)
+        if len(dict(options)) < len(options):
+            raise TokenPOError(f"{where} {method}:{written} gives an option twice: leave one out")
         name = short(method)
         entries.append(Entry(label or (f"{name}:{written}" if written else name), method, tuple(options)))
     labels = [entry.label for entry in entries]
