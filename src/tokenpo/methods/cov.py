@@ -155,10 +155,10 @@ DYNAMICS = Paper(
     "hiyuchang/Trinity-RFT@1bff739:examples/entropy/clipv_dp_actor.py",
     about="""
         S_it = p (H + log p);   pushing a token down changes the entropy along S
-        clip_b: drop_it where A_i < 0 and S_it − mean S < −mu std S,   of the old policy over the rollout batch
+        clip_b: drop_it where A_i < 0 and S_it − mean S < −mu std S (ddof 0),   of the old policy over the rollout batch
         clip_v: D_it = Σ_v p_v² (H + log p_v) − S_it, what S is expected to be over the vocabulary less what it is;
-                of the n tokens with A_i < 0 and D_it > mu std D, drop the min(n, max(1, int(fraction · tokens)))
-                with the largest D
+                of the n tokens with A_i < 0 and D_it > mu std D (ddof 0), drop the
+                min(n, max(1, int(fraction · tokens))) with the largest D
         J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     Defaults: mu 2.5 (code); mu 2 and fraction 1e-4 (the class of clip_v; its registered mu, the example's too, is 8.5);

@@ -101,7 +101,7 @@ def hapo(
 
         ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (parts/entropy)
         (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
-        (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
+        (2) A = (R_i − mean) / (std + 1e-6), mean and std (ddof 0) over the group's tokens; GRPO's A where any |A| ≥ 5
         (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
         (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
@@ -117,7 +117,7 @@ def hapo(
     fallback="released" looks for |A| ≥ 5 at padding too, where the reward is 0, as the released code does. A group
     whose rewards lie far from 0 then falls back to GRPO.
     Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction can correct
-    for the difference.
+    for the difference. Dynamic sampling and the overlong penalty are settings of the engine.
     Reductions: all four off is DAPO with GRPO's clip.
     """
     released = sign == "released"

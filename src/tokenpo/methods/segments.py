@@ -1,6 +1,5 @@
 """Credit measured on tokens, turns and segments of a response."""
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -105,13 +104,13 @@ def spo(
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)
 
 
-S_GRPO = Paper(
+TOKEN_EFFICIENT = Paper(
     "Token-Efficient RL for LLM Reasoning",
     "2504.20834",
     "reconstructed",
-    "unknown: how tokens are drawn, their share, and the denominator",
+    "unknown: of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the "
+    "denominator, and prefixes from which no response parts",
 )
-T_SPMO = replace(S_GRPO, note="unknown: the credit of a pair, the denominator, and prefixes at which no responses part")
 Always = Annotated[int, whole(0)]
 
 
@@ -165,7 +164,7 @@ class PrefixTree(CreditStage):
         return advantage * rollouts.mask.sum() / branches.clamp(min=1)
 
 
-@S_GRPO
+@TOKEN_EFFICIENT
 def s_grpo(
     *,
     fraction: Annotated[Fraction, "probability of a token to be kept"] = 0.5,
@@ -187,7 +186,7 @@ def s_grpo(
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))
 
 
-@T_SPMO
+@TOKEN_EFFICIENT
 def t_spmo(
     *,
     count: Annotated[
