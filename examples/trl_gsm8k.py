@@ -12,7 +12,7 @@ import tempfile
 
 from datasets import Dataset, load_dataset
 
-from tokenpo.hosts.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.trl import GRPOConfig, GRPOTrainer
 
 SYSTEM = "Reason step by step and put the final number behind ####."
 FEW = [
@@ -80,13 +80,13 @@ def main():
         where = {"bf16": True, "num_train_epochs": 1, "eval_steps": 50, "save_steps": 100}
         size = {"num_generations": 8, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4,
                 "steps_per_generation": 8, "max_completion_length": 512, "logging_steps": 5}  # fmt: skip
-    args = TokenPOConfig(
+    args = GRPOConfig(
         f"{folder}/run" if options.small else f"runs/trl-{options.method}",
         method=options.method, learning_rate=1e-4, lr_scheduler_type="constant", report_to="none",
         reward_weights=[1.0, 1.0], eval_strategy="no" if options.small else "steps",
         per_device_eval_batch_size=4, **size, **where,
     )  # fmt: skip
-    trainer = TokenPOTrainer(
+    trainer = GRPOTrainer(
         model=tiny_model(f"{folder}/model") if options.small else options.model,
         reward_funcs=[correct, formatted],
         args=args,

@@ -74,14 +74,33 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
 def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) -> None:
     """The first sentence behind **Measured**, without its links, and what the method needs of a host."""
     page = (
-        "\n## remax\n\nIdea. **Measured**: smaller (exact worlds, −0.01). More.\n\n<!-- remax -->\n**Measured**: no.\n"
-        "## gtpo\n\nThe idea. **Measured**: undecided ([real\nmodel](../results.md#methods)). More.\n\n<!-- gtpo -->\n"
+        "\n## remax\n\nIdea. **Measured**: exact worlds −0.011. More.\n\n<!-- remax -->\n**Measured**: no.\n"
+        "## gtpo\n\nThe idea. **Measured**: undecided on the [real\nmodel](../results.md#methods); exact worlds 0.000."
+        "\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Measured**: no. But.\n<!-- prpo -->\n"
     )
-    _, _, remax, gtpo = tool.overview(page, ["remax", "gtpo"]).splitlines()
-    assert remax.endswith(" | smaller (exact worlds, −0.01) | no | a greedy answer |")
-    assert gtpo.endswith(" | undecided (real model) | yes | entropies |")
+    head, _, remax, gtpo, prpo = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()
+    assert head.endswith(" | trained | exact worlds | TRL | needs beyond GRPO |")
+    assert remax.endswith(" | – | −0.011 | no | a greedy answer |")
+    assert gtpo.endswith(" | undecided on the real model | 0.000 | yes | entropies |")
+    assert prpo.endswith(" | – | – | yes | nothing |")
+    head, _, prpo = tool.overview(page, ["prpo"]).splitlines()
+    assert head.endswith(" | idea | trained | TRL | needs beyond GRPO |") and prpo.endswith(" | – | yes | nothing |")
     with pytest.raises(SystemExit, match="dapo"):
         tool.overview("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", ["dapo"])
+
+
+def test_a_snippet_has_the_defaults_first_and_then_what_one_may_tune(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "TUNED", {"grpo": {"low": 0.1, "high": 0.28}})
+    _, plain, trl, tuned, _ = tool.snippet("grpo").splitlines()
+    assert plain == 'tokenpo.method("grpo")' and trl == 'GRPOConfig("runs/grpo", method="grpo")'
+    assert tuned.startswith('tokenpo.method("grpo", low=0.1, high=0.28)  # ') and tuned.endswith("; default 0.2, 0.2")
+    assert tool.snippet("remax") == '```py\ntokenpo.method("remax")\n```'
+    assert tool.snippet("dppo_tv").splitlines()[2].endswith('method="dppo_tv")  # with vLLM')
+    monkeypatch.setattr(tool, "TUNED", {"grpo": {"high": -1.0}})
+    with pytest.raises(tokenpo.TokenPOError, match="high"):
+        tool.snippet("grpo")
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=relative)

@@ -6,7 +6,6 @@ python tools/site/docs.py --check    exit 1 and name what is not what the code s
 """
 
 import argparse
-import contextlib
 import functools
 import inspect
 import itertools
@@ -15,7 +14,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import family
 import host_fields
@@ -23,7 +21,6 @@ import task_page
 import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
 
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.facts import facts_of
 from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
@@ -37,17 +34,18 @@ PICTURE = "family.svg"
 FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options)\*\*: ", re.MULTILINE)
 REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  # for developers: the docstring has them
 DETAILS = '<details markdown="1"><summary>Details</summary>\n\n{}\n\n</details>'
-# What a reader may try first: method -> option and value.
-TRIED = {
-    "grpo": ("high", 0.28), "dapo": ("high", 0.4), "tepo": ("beta", 0.1), "gtpo": ("a2", 0.2), "grpo_s": ("b2", 0.2),
-    "hapo": ("tau", 0.1), "tr_grpo": ("upper", 1.2), "ppo": ("lam", 0.95), "s_grpo": ("fraction", 0.7),
-    "gspo": ("high", 0.004), "gspo_token": ("high", 0.004), "clip_cov": ("fraction", 0.002), "cispo": ("high", 0.4),
-    "sapo": ("tau_neg", 1.2), "edge_grpo": ("eps", 1e-4), "lopti": ("eta", 0.5), "ce_gppo": ("beta1", 0.5),
-    "ha_dw": ("scale", 1.5), "thr": ("p", -0.1), "hmpo": ("scale", 2.0), "delta_l": ("alpha", 1.0),
-    "dhpo": ("high", 0.4), "vineppo": ("continuations", 4), "spo": ("continuations", 4), "opsm": ("delta", 0.1),
-    "igrpo": ("drafts", 4), "opd": ("rewards", True), "gkd": ("beta", 1.0), "nthr": ("eta", 0.5), "up": ("low", 0.3),
-    "forking_tokens": ("fraction", 0.4), "egspo": ("attenuation", 0.25), "gtpo_conflict": ("strength", 1.5),
-    "lite_ppo": ("high", 0.28), "maxrl": ("high", 0.4), "t_spmo": ("high", 0.28), "gdpo": ("high", 0.28),
+# What a reader may tune in a method, next to its learning rate: method -> options.
+TUNED = {
+    "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4}, "hmpo": {"additive": True},
+    "tepo": {"low": 3e-4, "high": 4e-4}, "gtpo": {"a2": 0.2}, "grpo_s": {"b2": 0.2}, "hapo": {"tau": 0.1},
+    "clip_cov": {"fraction": 2e-3}, "kl_cov": {"coef": 0.5}, "forking_tokens": {"fraction": 0.4},
+    "skywork_entropy": {"target": 0.4}, "tr_grpo": {"upper": 1.2},
+    "s_grpo": {"fraction": 0.7}, "cispo": {"high": 0.4}, "ce_gppo": {"beta1": 0.5}, "dro": {"beta": 0.1},
+    "gspo": {"low": 3e-3, "high": 4e-3}, "gspo_token": {"low": 3e-3, "high": 4e-3},
+    "luspo": {"low": 3e-4, "high": 4e-4}, "tepo_v1": {"low": 3e-4, "high": 4e-4}, "opsm": {"delta": 0.1},
+    "holder": {"batches": 200}, "vineppo": {"continuations": 4}, "spo": {"continuations": 4},
+    "gtpo_conflict": {"most": 2.0}, "mt_grpo": {"norm": "joint"}, "thr": {"p": -0.1}, "ppo": {"lam": 0.95},
+    "opd": {"rewards": True}, "gkd": {"beta": 1.0}, "sdar": {"coef": 0.2},
 }  # fmt: skip
 # What a part does that is without effect while the policy is the one that sampled.
 IDLE = {
@@ -65,6 +63,7 @@ GIVEN = {
     "token_reward": "rewards of tokens",
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*Measured\*\*: (.*?)\.(?= |$)")
+WORLDS = re.compile(r"(?:^|; )exact worlds ([+−]?\d\.\d+)")
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -82,8 +81,8 @@ INDEX = """\
 # Methods
 
 Start with [`dapo`](baselines.md#dapo). [Which method for my run?](../which_method.md) says when to take another, and
-[Results](../results.md) how much methods differed. The page of a family begins with a table: idea, what we measured,
-and what a method needs. Below it each method has a snippet, its formula, its options and its source.
+[Results](../results.md) how much methods differed. The page of a family says which one to try first, what we
+measured, and what a method needs.
 
 {families}
 
@@ -119,7 +118,10 @@ def page(kind: str) -> str:
 
 
 def overview(text: str, names: Sequence[str]) -> str:
-    """The table on top of a family's page; what was measured is the first sentence of it in the method's section."""
+    """The table on top of a family's page; what was measured is the first sentence of it in the method's section.
+
+    A family of which no method was measured in exact worlds has no column for them.
+    """
     rows = []
     for name in names:
         own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
@@ -131,8 +133,16 @@ def overview(text: str, names: Sequence[str]) -> str:
         given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
         given |= {"temperatures of tokens": None} if objective.temperature else {}
         measured = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1])
-        rows.append((f"[`{name}`](#{name})", cell(summary(name)), measured, trl, ", ".join(given) or "nothing"))
-    return table(("method", "idea", "measured", "TRL", "needs beyond GRPO"), rows)
+        worlds = WORLDS.search(measured)
+        trained = WORLDS.sub("", "" if measured == "no" else measured) or "–"
+        told = (trained, worlds[1] if worlds else "–")
+        rows.append((f"[`{name}`](#{name})", cell(summary(name)), *told, trl, ", ".join(given) or "nothing"))
+    head = ("method", "idea", "trained", "exact worlds", "TRL", "needs beyond GRPO")
+    shown = [
+        place for place, name in enumerate(head) if name != "exact worlds" or {row[place] for row in rows} != {"–"}
+    ]
+    head, *rows = (tuple(row[place] for place in shown) for row in (head, *rows))
+    return table(head, rows)
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
@@ -156,37 +166,20 @@ def section(name: str, before: Sequence[str] = ()) -> str:
 
 
 def snippet(name: str) -> str:
-    """How to use a method in Python and in TRL, with a value that one may try for the option that is most its own."""
-    chosen = TRIED.get(name) or next(tried(name), None)
-    key, value = chosen or ("", None)
-    word = repr(value).replace("'", '"')
+    """How to use a method in Python and in TRL, then the options that one may tune with the method's own words."""
     lines = [f'tokenpo.method("{name}")']
-    if key:
-        given = options_of(METHODS[name])[key]
-        words = given.words.partition("; ")[0]
-        default = repr(given.default).replace("'", '"')
-        lines = [f'tokenpo.method("{name}", {key}={word})  # {words}; default {default}']
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):
-        options_given = f', method_options={{"{key}": {word}}}' if key else ""
-        vllm = "  # with vLLM" * (answer != "runs")
-        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{options_given}){vllm}')
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}")' + "  # with vLLM" * (answer != "runs"))
+    if chosen := TUNED.get(name):
+        METHODS[name](**chosen)  # raises where the method does not take them
+        given = [options_of(METHODS[name])[key] for key in chosen]
+        values = [repr(value).replace("'", '"') for value in chosen.values()]
+        meant = ", ".join(option.words.partition("; ")[0] for option in given)
+        before = ", ".join(repr(option.default).replace("'", '"') for option in given)
+        options_given = ", ".join(f"{key}={value}" for key, value in zip(chosen, values, strict=True))
+        lines.append(f'tokenpo.method("{name}", {options_given})  # {meant}; default {before}')
     return "```py\n" + "\n".join(lines) + "\n```"
-
-
-def tried(name: str) -> Iterator[tuple[str, Any]]:
-    """Options with another value than the default that the method takes, those of its own first."""
-    given = options_of(METHODS[name])
-    common = ("high", "low", "dual", "beta")
-    for key in sorted(given, key=lambda key: common.index(key) if key in common else -1):
-        default = given[key].default
-        values = list(given[key].choices) or [not default] if isinstance(default, bool) or given[key].choices else []
-        if isinstance(default, int | float) and not isinstance(default, bool):
-            values = [0.28 if (key, default) == ("high", 0.2) else 2 * default, default / 2]
-        for value in values:
-            with contextlib.suppress(TokenPOError):
-                if value != default and METHODS[name](**{key: value}):
-                    yield key, value
 
 
 def body(name: str) -> str:
@@ -209,7 +202,7 @@ def origin(name: str, before: Sequence[str] = ()) -> str:
     if same := [other for other in before if paper(other) == source]:
         told = [f"*Paper* and *formula*: as [`{same[0]}`](#{same[0]})"]
     idle = " and ".join(dict.fromkeys(IDLE[type(part).__name__] for part in objective.idle_on_policy))
-    told[-1] += f"; code in [`{path}`](../../src/tokenpo/{path})"
+    told[-1] += f"; [source](../../src/tokenpo/{path})"
     lines = [
         *told,
         *([f"*Needs*: {', '.join(map(code, sorted(objective.needs)))}"] if objective.needs else []),

@@ -46,7 +46,7 @@ def trl_losses() -> str:
         theirs = ", ".join(code(f"{name}={value!r}") for name, value in row.theirs.items()) or "its defaults"
         options = f", method_options={written(row.options)}" if row.options else ""
         rows.append((theirs, code(f"method={row.method!r}{options}"), cell(row.apart) or "the same numbers"))
-    return table(("TRL", "`TokenPOConfig`", ""), rows)
+    return table(("TRL", "tokenpo", ""), rows)
 
 
 def written(options: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ def lite_ppo(
     code="rllm-org/rllm@9beb6e0:rllm/trainer/algorithms/advantage.py",
 )
 def prpo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """Compares responses with those to all prompts of the batch.
+    """Compares each response with the mean reward of the whole batch, over all prompts.
 
         A_i = (R_i − mean R) / (std R + 1e-6),   both over all responses of the batch, ddof 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)

@@ -272,7 +272,6 @@ def sent(
     Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0, theirs 0.001.
     Departures: the authors' abstract speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme
     ones.
-    The penalty needs several updates per rollout batch.
     Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
     """
     held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, entropy == "current"))

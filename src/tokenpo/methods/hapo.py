@@ -117,7 +117,7 @@ def hapo(
     fallback="released" looks for |A| ≥ 5 at padding too, where the reward is 0, as the released code does. A group
     whose rewards lie far from 0 then falls back to GRPO.
     Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction can correct
-    for the difference. Dynamic sampling and the overlong penalty are settings of the engine.
+    for the difference.
     Reductions: all four off is DAPO with GRPO's clip.
     """
     released = sign == "released"

@@ -1,5 +1,6 @@
 """Credit measured on tokens, turns and segments of a response."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -104,13 +105,13 @@ def spo(
     return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)
 
 
-TOKEN_EFFICIENT = Paper(
+S_GRPO = Paper(
     "Token-Efficient RL for LLM Reasoning",
     "2504.20834",
     "reconstructed",
-    "unknown: of S-GRPO how tokens are drawn, their share and the denominator; of T-SPMO the credit of a pair, the "
-    "denominator, and prefixes from which no response parts",
+    "unknown: how tokens are drawn, their share, and the denominator",
 )
+T_SPMO = replace(S_GRPO, note="unknown: the credit of a pair, the denominator, and prefixes at which no responses part")
 Always = Annotated[int, whole(0)]
 
 
@@ -164,7 +165,7 @@ class PrefixTree(CreditStage):
         return advantage * rollouts.mask.sum() / branches.clamp(min=1)
 
 
-@TOKEN_EFFICIENT
+@S_GRPO
 def s_grpo(
     *,
     fraction: Annotated[Fraction, "probability of a token to be kept"] = 0.5,
@@ -186,7 +187,7 @@ def s_grpo(
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))
 
 
-@TOKEN_EFFICIENT
+@T_SPMO
 def t_spmo(
     *,
     count: Annotated[

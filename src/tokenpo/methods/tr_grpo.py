@@ -49,9 +49,10 @@ def tr_grpo(
 
     Confident tokens learn most: right ones are pushed up by w, wrong ones down by w.
     Defaults: the constants are second-hand; clip 0.2/0.2 and beta 0 as in GRPO.
-    Options: weight_placement="ratio", kl_weighting="inside" is the "literal" reading. Public reviews of the submission
-    put the weight inside minimum and clip (its eq. 9), and inside the divergence, which is then not 0 for identical
-    policies. Which policy gives p is not known. A negative tau weighs improbable tokens more.
+    Options: weight_placement="ratio" with kl_weighting="inside" is the "literal" reading, which public reviews of the
+    submission describe: eq. 9 there has the weight inside minimum and clip. Inside the divergence, too, it makes the
+    divergence of identical policies differ from 0. Which policy gives p is not known. A negative tau weighs improbable
+    tokens more.
     Departures: in the literal reading a right token of p ≥ 0.295 has w > 1 + high, and so no gradient at ratio 1. Hosts
     warn of it.
     Reductions: lower = upper = 1 is GRPO.

@@ -261,7 +261,7 @@ def ospo(
     most ten segments are scored; share 1; GRPO's clip and denominator.
     Notes: φ_k depends on later segments, so the paper's claim that the optimal policy stays the same does not follow.
     It suits tasks that reward the text itself: if a verifier reads only the final answer, its segment gets all the
-    value (docs/log.md, "OSPO, iGRPO and RTO").
+    value.
     The embedded engine scores 11 parts of a response by default.
     Reductions: share = 0, one segment, or segments of equal value are GRPO.
     """
