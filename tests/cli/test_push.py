@@ -108,6 +108,7 @@ def test_push_uploads_the_files_of_a_model_to_a_private_repository(tmp_path, hub
 )
 def test_push_says_why_the_hub_refuses(tmp_path, hub, monkeypatch, capsys, name, token, why):
     monkeypatch.setenv("HF_TOKEN", token)
+    (tmp_path / "config.json").write_text("{}")
     if name == "me/offline":
         monkeypatch.setattr(hub_settings, "ENDPOINT", "http://127.0.0.1:9")
     assert main(["push", str(tmp_path), name]) == 2
@@ -118,9 +119,11 @@ def test_push_says_why_the_hub_refuses(tmp_path, hub, monkeypatch, capsys, name,
     assert not (tmp_path / "run").exists() and hub == {}
 
 
-def test_push_needs_a_directory(hub, capsys):
-    assert main(["push", "owner/model", "me/sums"]) == 2
-    assert "not a directory" in capsys.readouterr().err
+def test_push_needs_a_model(tmp_path, hub, capsys):
+    (tmp_path / "secrets.txt").write_text("mine")
+    for place in ("owner/model", str(tmp_path)):
+        assert main(["push", place, "me/sums"]) == 2
+        assert f"{place} is not the directory of a model" in capsys.readouterr().err
     assert hub == {}
 
 

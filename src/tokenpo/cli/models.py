@@ -64,8 +64,9 @@ def push(options: argparse.Namespace) -> int:
     need_engine()
     from ..train.models import locate
 
-    if not (directory := Path(locate(options.model))).is_dir():
-        raise TokenPOError(f"{directory} is not a directory: give that of a run, or of a model")
+    directory = Path(locate(options.model))
+    if not any((directory / name).is_file() for name in ("config.json", "adapter_config.json")):
+        raise TokenPOError(f"{directory} is not the directory of a model, with a config.json: give that, or a run's")
     make_repository(options.name, options.public)
     upload(directory, options.name)
     return 0
