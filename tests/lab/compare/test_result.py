@@ -86,11 +86,11 @@ def test_runs_that_failed_are_left_out_and_noted(made):
 
 
 def test_nothing_to_compare_and_a_metric_of_no_run_are_errors(made, plan):
-    with pytest.raises(TokenPOError, match="no pair to compare has two finished runs with the same seeds"):
+    with pytest.raises(TokenPOError, match=r"same seeds, two or more \(seeds of grpo: none; seeds of dapo: none\)"):
         compared(plan())
     only = made(seeds=2, leave=["grpo seed 1"])
     failure = Failure(only.runs[2], "no memory", only.subject.place)
-    with pytest.raises(TokenPOError, match="same seeds; 1 run failed: grpo seed 1: no memory"):
+    with pytest.raises(TokenPOError, match="two or more; 1 run failed: grpo seed 1: no memory"):
         compared(only, failures=[failure])
     with pytest.raises(TokenPOError, match=r"--metrics mean:ratio_min: no run in .*out logged a number for ratio_min"):
         compared(made(), ["accuracy", "mean:ratio_min"])

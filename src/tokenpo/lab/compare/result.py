@@ -198,9 +198,9 @@ def gather(
     if where_logged:
         measures = [x for x in measures if any(x.of(run) is not None for run in every)] or measures
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
-        has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
+        has = [f"seeds of {label}: {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
         failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)}): train the missing ones"
-        raise TokenPOError(f"{subject.place}: no pair to compare has two finished runs with the same seeds{failed}")
+        raise TokenPOError(f"{subject.place}: two methods need finished runs of the same seeds, two or more{failed}")
     results = []
     for measure in measures:
         values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
