@@ -40,7 +40,7 @@ PAPER = Paper(
 
     Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their
     7B run; 2e-4 for 32B).
-    KL-Cov needs several updates per rollout batch: its penalty is 0 while |lp − lp_old| < 1e-5 nats.
+    KL-Cov's penalty is 0 while |lp − lp_old| < 1e-5 nats.
     """,
 )
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]

@@ -56,7 +56,7 @@ def vineppo(
     a solution, which separator=ID does, where ID is the token of a newline.
     Departures: the authors skip a minibatch whose mean ratio exceeds 10. Their scripts add a divergence of 0.0001 from
     the reference: here `train.reference_kl`. Responses that were cut off keep the reward that the task gives them.
-    Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
+    Note: `continued_tokens` of a run counts the tokens of continuations.
     """
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
     return Objective(WhitenedGain(Continuations(cuts, continuations)), Clip(FixedBounds(low, high)), TokenMean())
@@ -98,7 +98,7 @@ def spo(
     Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
     Departures: as `vineppo`. The mean of J is over the rollout batch, theirs over a minibatch. The paper's tree, in
     which continuations are trained on too, is not implemented.
-    Note: the continuations cost sampled tokens: `continued_tokens` of a run counts them.
+    Note: `continued_tokens` of a run counts the tokens of continuations.
     """
     credit = WhitenedGain(Continuations(Improbable(interval, below), continuations), below)
     weights = (SignalWeight(OverImprobable(below)),)
