@@ -188,7 +188,7 @@ def test_settings_other_than_the_method_are_noted(tmp_path):
     [
         (["runs/grpo-0", "b=dapo-*"], "--runs runs/grpo-0: write LABEL='PATTERN'"),
         (["a=grpo-*", "b=dapo-*", "b=twin"], "dapo-1 and twin are both b with seed 1: leave one out"),
-        (["a=grpo-0", "b=dapo-1"], "finished runs with the same seeds (a has 0; b has 1): train the missing ones"),
+        (["a=grpo-0", "b=dapo-1"], "two or more (seeds of a: 0; seeds of b: 1): train the missing ones"),
     ],
 )
 def test_what_cannot_be_paired_is_a_sentence(runs, said, tmp_path, monkeypatch, capsys):
