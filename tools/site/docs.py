@@ -36,15 +36,15 @@ REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  #
 DETAILS = '<details markdown="1"><summary>Details</summary>\n\n{}\n\n</details>'
 # What a reader may tune in a method, next to its learning rate: method -> options.
 TUNED = {
-    "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4}, "hmpo": {"additive": True},
+    "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4},
     "tepo": {"low": 3e-4, "high": 4e-4}, "gtpo": {"a2": 0.2}, "grpo_s": {"b2": 0.2}, "hapo": {"tau": 0.1},
     "clip_cov": {"fraction": 2e-3}, "kl_cov": {"coef": 0.5}, "forking_tokens": {"fraction": 0.4},
     "skywork_entropy": {"target": 0.4}, "tr_grpo": {"upper": 1.2},
     "s_grpo": {"fraction": 0.7}, "cispo": {"high": 0.4}, "ce_gppo": {"beta1": 0.5}, "dro": {"beta": 0.1},
     "gspo": {"low": 3e-3, "high": 4e-3}, "gspo_token": {"low": 3e-3, "high": 4e-3},
     "luspo": {"low": 3e-4, "high": 4e-4}, "tepo_v1": {"low": 3e-4, "high": 4e-4},
-    "holder": {"batches": 200}, "vineppo": {"continuations": 4}, "spo": {"continuations": 4},
-    "gtpo_conflict": {"most": 2.0}, "mt_grpo": {"norm": "joint"}, "thr": {"p": -0.1}, "ppo": {"lam": 0.95},
+    "vineppo": {"continuations": 4}, "spo": {"continuations": 4},
+    "gtpo_conflict": {"most": 2.0}, "ppo": {"lam": 0.95},
     "opd": {"rewards": True}, "gkd": {"beta": 1.0}, "sdar": {"coef": 0.2},
 }  # fmt: skip
 # What a part does that is without effect while the policy is the one that sampled.
@@ -63,7 +63,7 @@ GIVEN = {
     "token_reward": "rewards of tokens",
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*Measured\*\*: (.*?)\.(?= |$)")
-WORLDS = re.compile(r"(?:^|; )exact worlds ([+−]?\d\.\d+)")
+WORLDS = re.compile(r"(?:^|; )reward ([+−±]\d\.\d+) in exact worlds")
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -81,7 +81,7 @@ INDEX = """\
 # Methods
 
 Start with [`dapo`](baselines.md#dapo). [Which method for my run?](../which_method.md) says when to take another, and
-[Results](../results.md) how much methods differed. The page of a family says which one to try first, what we
+[Results](../results.md) how much methods differed. A family's page says which to try first, what we
 measured, and what a method needs.
 
 {families}

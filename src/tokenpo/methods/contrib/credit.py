@@ -71,7 +71,7 @@ class RefinedAdvantage(GroupAdvantage):
     "iGRPO: Self-Feedback-Driven LLM Reasoning",
     "2602.09000",
     "second-hand + reconstructed",
-    "only the abstract and summaries were read; the page names what is ours",
+    "only the abstract and summaries were read",
 )
 def igrpo(
     *,
@@ -236,7 +236,7 @@ def _chance(before: int, others: int) -> float:
     "Owen-Shapley Policy Optimization: A Principled RL Algorithm for Generative Search LLMs",
     "2601.08403",
     "second-hand + reconstructed",
-    "only the abstract and summaries were read; the page names what is ours",
+    "only the abstract and summaries were read",
 )
 def ospo(
     *,
