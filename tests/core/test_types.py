@@ -240,6 +240,9 @@ def test_totals_by_hand() -> None:
     assert Totals.of(rollouts) == Totals(tokens=3, sequences=2, length=2)
     assert Totals.of(rollouts, length=99) == Totals(tokens=3, sequences=2, length=99)
     assert Totals.of(rollouts, length=0.5).length == 0.5
+    for length in (0, -3, NAN):  # Dr. GRPO divides by it
+        with pytest.raises(OutOfRange, match=r"length is .* expected a finite number > 0"):
+            Totals.of(rollouts, length=length)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONAL | EXTRA.keys()))

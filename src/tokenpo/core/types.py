@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, choose, nearest
+from . import ranges
 from .facts import (
     COUNT,
     DIVERGENCE,
@@ -383,6 +384,8 @@ class Totals:
             place = torch.unique(rollouts.trajectory, return_inverse=True)[1]
             per_row = torch.zeros_like(per_row).index_add_(0, place, per_row)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
+        if length is not None:
+            ranges.require("Totals", "length", length, ranges.POSITIVE)
         return Totals(tokens, sequences, longest if length is None else length)
 
 
