@@ -111,6 +111,14 @@ def test_no_other_objective_takes_its_state() -> None:
         state = Learner(tokenpo.method(was), length=1).state_dict()
         with pytest.raises(TokenPOError, match=rf"another objective than grpo as it is now.*\n*objective {was}"):
             Learner(tokenpo.method("grpo"), length=1).load_state_dict(state)
+    for other in ({"learner": state}, {}, None):
+        with pytest.raises(TokenPOError, match="is not a Learner"):
+            Learner(tokenpo.method("grpo"), length=1).load_state_dict(other)
+
+
+def test_a_name_is_not_an_objective() -> None:
+    with pytest.raises(TokenPOError, match=r"give tokenpo.method\('dapo'\)"):
+        Learner("dapo", length=1)
 
 
 def test_memories_see_all_that_was_drawn() -> None:

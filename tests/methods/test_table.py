@@ -95,6 +95,7 @@ def test_an_objective_without_a_name_gets_that_of_its_function(tmp_path: Path) -
     [
         (lambda: tokenpo.method("grop"), "no method is called 'grop': did you mean 'grpo'?"),
         (lambda: paper("xyzzy"), f"no method is called 'xyzzy': of {len(METHODS)} the nearest are "),
+        (lambda: tokenpo.method(paper), "a method's name is text, such as 'dapo' or 'mine.py:late', not <function"),
         (lambda: tokenpo.method("dapo", hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
         (lambda: tokenpo.methods.dapo(hihg=1), "method dapo has no option 'hihg'; did you mean 'high'?"),
     ],

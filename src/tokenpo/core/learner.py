@@ -50,6 +50,8 @@ class Learner:
         ratio: RatioCheck | None = STRICT,
         kl: KLHold | None = None,
     ) -> None:
+        if isinstance(objective, str):
+            raise TokenPOError(f"a Learner takes an objective: give tokenpo.method({objective!r})")
         self.objective, self.length, self.seed = objective, length, seed
         self.memory: State = objective.start()
         self.updates = 0
@@ -183,6 +185,8 @@ class Learner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state_dict`; TokenPOError for the state of another objective."""
+        if not isinstance(state, Mapping) or "objective" not in state:
+            raise TokenPOError("this is not a Learner.state_dict(): give one")
         if state["objective"] != str(self.objective):
             raise TokenPOError(
                 f"this was trained with another objective than {self.objective.name} as it is now: resume it with the "

@@ -83,6 +83,8 @@ def builder(name: str) -> Callable[..., Objective]:
         UnknownName: no such method, module or function; the message names the nearest.
         TokenPOError: the module cannot be imported.
     """
+    if not isinstance(name, str):
+        raise UnknownName(f"a method's name is text, such as 'dapo' or 'mine.py:late', not {name!r}")
     if ":" in name:
         return own(name)
     if name not in METHODS:
