@@ -49,6 +49,16 @@ def test_each_finding_has_its_lines_and_the_echo_is_first(tmp_path):
     assert audit(read_lines(written(tmp_path / "b.jsonl", right))).findings == []
 
 
+def test_a_format_that_math_never_reads_is_not_wrong(tmp_path):
+    """The quickstart's answers: all right, and none in a form that `math` knows."""
+    form = {"prompt": "9-5+2+6=", "completion": "9-5+2+6=4;4#2", "reference": "2", "correct": True}
+    result = audit(read_lines(written(tmp_path / "a.jsonl", [form] * 3)))
+    assert result.findings == [] and len(result.notes) == 1
+    read = {"prompt": "6+4?", "completion": "9", "reference": "10", "correct": True}
+    (finding,) = audit(read_lines(written(tmp_path / "b.jsonl", [form, read]))).findings
+    assert finding.name == "wrong" and len(finding.lines) == 2
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -116,13 +116,15 @@ def audit(lines: Sequence[Line]) -> Audit:
     judged = [line for line in lines if line.reference is not None]
     scores = dict(zip(map(id, judged), _scores(judged), strict=True))
     paid = [line for line in lines if line.rewarded]
+    notes = {_note(scores, line) for line in paid if id(line) in scores}
+    foreign = notes == {"no answer"}  # as in the quickstart: `math` does not know the form of the answers
 
     def of(rows: Sequence[Line], said: Callable[[Line], str]) -> list[tuple[Line, str]]:
         return [(line, text) for line in rows if (text := said(line))]
 
     def refused(line: Line) -> str:
         score = scores.get(id(line))
-        if score is None or score.correct or score.note in ("question repeated", "unreadable reference"):
+        if score is None or foreign or score.correct or score.note in ("question repeated", "unreadable reference"):
             return ""
         return f"math reads {score.answer or 'no answer'}, the reference is {line.reference}"
 
@@ -150,8 +152,9 @@ def audit(lines: Sequence[Line]) -> Audit:
         if rewarded is wanted
     ]
     without = len(lines) - len(judged)
-    notes = [f"{without} responses have no reference: verifiers did not judge them."] if without else []
-    return Audit(lines, found, forms, notes)
+    said = [f"{without} responses have no reference: verifiers did not judge them."] if without else []
+    said += ["The verifier `math` reads no answer in any rewarded response: it judged none."] if foreign else []
+    return Audit(lines, found, forms, said)
 
 
 def _scores(lines: Sequence[Line]) -> list[Score]:
