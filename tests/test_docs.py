@@ -72,11 +72,11 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
 
 
 def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) -> None:
-    """The first sentence behind **Measured**, without its links, and what the method needs of a host."""
+    """The first sentence behind **Measured**, without its links and brackets, and what the method needs of a host."""
     page = (
-        "\n## remax\n\nIdea. **Measured**: reward −0.011 in exact worlds. More.\n\n<!-- remax -->\n**Measured**: no.\n"
-        "## gtpo\n\nThe idea. **Measured**: undecided on the [real\nmodel](../results.md#methods); reward ±0.000 in "
-        "exact worlds.\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Measured**: no. But.\n<!-- prpo -->\n"
+        "\n## remax\n\nIdea. **Measured**: reward −0.011 in exact worlds. More.\n\n<!-- remax -->\n**Not measured**.\n"
+        "## gtpo\n\nThe idea. **Measured**: undecided on the [real\nmodel](../results.md#methods) (then "
+        "+0.05 on [new\nseeds](../results.md)); reward ±0.000 in exact worlds.\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Not measured**. But.\n<!-- prpo -->\n"
     )
     head, _, remax, gtpo, prpo = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()
     assert head.endswith(" | trained | exact worlds | TRL | needs beyond GRPO |")

@@ -34,7 +34,7 @@ PICTURE = "family.svg"
 FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options)\*\*: ", re.MULTILINE)
 REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  # for developers: the docstring has them
 DETAILS = '<details markdown="1"><summary>Details</summary>\n\n{}\n\n</details>'
-# What a reader may tune in a method, next to its learning rate: method -> options.
+# An example of a method with an option: method -> options.
 TUNED = {
     "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4},
     "tepo": {"low": 3e-4, "high": 4e-4}, "gtpo": {"a2": 0.2}, "grpo_s": {"b2": 0.2}, "hapo": {"tau": 0.1},
@@ -62,7 +62,7 @@ GIVEN = {
     "influence": "hidden states", "divergence": "whole distributions", "rewards": "several rewards",
     "token_reward": "rewards of tokens",
 }  # fmt: skip
-MEASURED = re.compile(r"\*\*Measured\*\*: (.*?)\.(?= |$)")
+MEASURED = re.compile(r"\*\*(?:Measured\*\*: (.*?)|Not measured\*\*)\.(?= |$)")
 WORLDS = re.compile(r"(?:^|; )reward ([+−±]\d\.\d+) in exact worlds")
 ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -118,7 +118,7 @@ def page(kind: str) -> str:
 
 
 def overview(text: str, names: Sequence[str]) -> str:
-    """The table on top of a family's page; what was measured is the first sentence of it in the method's section.
+    """The table on top of a family's page; what was measured is the first sentence of it, less what stands in brackets.
 
     A family of which no method was measured in exact worlds has no column for them.
     """
@@ -127,14 +127,14 @@ def overview(text: str, names: Sequence[str]) -> str:
         own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
         found = MEASURED.search(" ".join(own.split()))
         if not found:
-            raise SystemExit(f"docs/methods: the section of {name} has no sentence **Measured**: ....")
+            raise SystemExit(f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**.")
         objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
         trl = {"runs": "yes", "`rollout_logprob`": "with vLLM"}.get(answer, "no")
         given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
         given |= {"temperatures of tokens": None} if objective.temperature else {}
-        measured = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1])
+        measured = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1] or ""))
         worlds = WORLDS.search(measured)
-        trained = WORLDS.sub("", "" if measured == "no" else measured) or "–"
+        trained = WORLDS.sub("", measured) or "–"
         told = (trained, worlds[1] if worlds else "–")
         rows.append((f"[`{name}`](#{name})", cell(summary(name)), *told, trl, ", ".join(given) or "nothing"))
     head = ("method", "idea", "trained", "exact worlds", "TRL", "needs beyond GRPO")
@@ -166,7 +166,7 @@ def section(name: str, before: Sequence[str] = ()) -> str:
 
 
 def snippet(name: str) -> str:
-    """How to use a method in Python and in TRL, then the options that one may tune with the method's own words."""
+    """How to use a method in Python and in TRL, then an example of an option with the method's own words."""
     lines = [f'tokenpo.method("{name}")']
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):

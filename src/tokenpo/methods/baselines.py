@@ -75,7 +75,7 @@ def dapo(
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
     Defaults: clip 0.2/0.28, dual clip 10 (code). The soft overlong penalty is on when both its lengths are given; the
-    authors use 16384 tokens and a cache of 4096.
+    authors have overlong_length=20480 and overlong_cache=4096, so it begins at 16384 tokens.
     Reductions: with equal clips, equal lengths and dual=None it is GRPO.
     """
     if (overlong_length is None) != (overlong_cache is None):

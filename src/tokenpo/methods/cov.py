@@ -31,17 +31,6 @@ PAPER = Paper(
     "2505.22617",
     "code",
     code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
-    about="""
-        cov_t = (A_t − mean A)(lp_t − mean lp)      over all tokens of the optimiser step, current lp
-        Clip-Cov: among tokens that are not clipped and have cov_low < cov < cov_high, a uniformly random
-                  max(1, int(fraction · n)) get weight 0; the denominator stays
-        KL-Cov:   J = 1/Σ|o_i| Σ r_it A_i, without a clip; the max(1, int(fraction · n)) tokens with the largest cov
-                  pay coef · |lp − lp_old|      (section 4)
-
-    Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their
-    7B run; 2e-4 for 32B).
-    KL-Cov's penalty is 0 while |lp − lp_old| < 1e-5 nats.
-    """,
 )
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 
@@ -105,7 +94,14 @@ def clip_cov(
     cov_low: Annotated[BelowInfinity, "lower end of the band of covariances; -inf is none"] = 1.0,
     cov_high: Annotated[Number, "upper end, > cov_low; inf is none"] = 5.0,
 ) -> Objective:
-    """Removes the gradient of a few random tokens with high covariance."""
+    """Removes the gradient of a few random tokens with high covariance.
+
+        cov_t = (A_t − mean A)(lp_t − mean lp)      over the n tokens of the optimiser step, current lp
+        drop  = max(1, int(fraction · n)) tokens, drawn uniformly from the unclipped with cov_low < cov < cov_high
+        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)      (section 4)
+
+    Defaults: fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script).
+    """
     drop = Drop(RandomCovariant(fraction, cov_low, cov_high))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
 
@@ -116,7 +112,15 @@ def kl_cov(
     fraction: Annotated[Fraction, "share of all tokens that are penalised; one token at least"] = 2e-3,
     coef: Annotated[NotNegative, "coefficient of |lp − lp_old| on these tokens"] = 1.0,
 ) -> Objective:
-    """Penalises the tokens with the highest covariance for leaving the old policy."""
+    """Penalises the tokens with the highest covariance for leaving the old policy.
+
+        cov_t = (A_t − mean A)(lp_t − mean lp)      over the n tokens of the optimiser step, current lp
+        top_t = 1 at the max(1, int(fraction · n)) tokens with the largest cov
+        J = 1/Σ|o_i| Σ_i Σ_t [ r_it A_i − coef · top_it |lp − lp_old|_it ],   without a clip      (section 4)
+
+    Defaults: coef 1, fraction 2e-3 (the authors' 7B run; 2e-4 for 32B).
+    The penalty is 0 while |lp − lp_old| < 1e-5 nats.
+    """
     return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=(Anchor(coef, TopCovariant(fraction)),))
 
 
@@ -153,26 +157,21 @@ DYNAMICS = Paper(
     code="pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipb_advantage.py; "
     "pan-x-c/Trinity-RFT@e8be774:trinity/algorithm/advantage_fn/clipv_advantage.py; "
     "hiyuchang/Trinity-RFT@1bff739:examples/entropy/clipv_dp_actor.py",
-    about="""
-        S_it = p (H + log p);   pushing a token down changes the entropy along S
-        clip_b: drop_it where A_i < 0 and S_it − mean S < −mu std S (ddof 0),   of the old policy over the rollout batch
-        clip_v: D_it = Σ_v p_v² (H + log p_v) − S_it, what S is expected to be over the vocabulary less what it is;
-                of the n tokens with A_i < 0 and D_it > mu std D (ddof 0), drop the
-                min(n, max(1, int(fraction · tokens))) with the largest D
-        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
-
-    Defaults: mu 2.5 (code); mu 2 and fraction 1e-4 (the class of clip_v; its registered mu, the example's too, is 8.5);
-    clip 0.2/0.2.
-    Departures: dropped tokens count in the denominator; in the code they leave it. clip_v takes the current policy over
-    the optimiser step; the code takes the policy before the update, over the rollout batch.
-    Reductions: mu = inf is DAPO with that clip.
-    """,
 )
 
 
 @DYNAMICS
 def clip_b(*, mu: Spread = 2.5, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """Drops the tokens of wrong responses whose push would lower the entropy most."""
+    """Drops the tokens of wrong responses whose push would lower the entropy most.
+
+        S_it = p (H + log p),   of the old policy; pushing a token down changes the entropy along S
+        drop_it = 1[A_i < 0 and S_it − mean S < −mu std S (ddof 0)],   over the rollout batch
+        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    Defaults: mu 2.5, clip 0.2/0.2 (code).
+    Departures: dropped tokens count in the denominator; in the code they leave it.
+    Reductions: mu = inf is DAPO with that clip.
+    """
     drop = Drop(Draining(EntropyShift(), mu))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
 
@@ -201,6 +200,17 @@ def clip_v(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Drops the few tokens of wrong responses that lower the entropy most, relative to the expected change."""
+    """Drops the few tokens of wrong responses that lower the entropy most, relative to the expected change.
+
+        D_it = Σ_v p_v² (H + log p_v) − p (H + log p),   v over the vocabulary: the expected change less this token's
+        drop = of the n tokens with A_i < 0 and D_it > mu std D (ddof 0),
+               the min(n, max(1, int(fraction · all tokens))) with the largest D
+        J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    Defaults: mu 2, fraction 1e-4 (the class in the code; its registered mu, the example's too, is 8.5); clip 0.2/0.2.
+    Departures: as Clip_B's; and this takes the current policy over the optimiser step, the code the policy before the
+    update, over the rollout batch.
+    Reductions: mu = inf is DAPO with that clip.
+    """
     drop = Drop(Sharpening(mu, fraction))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))

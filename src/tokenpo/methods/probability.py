@@ -25,21 +25,6 @@ AR_LOPTI = Paper(
     "code",
     code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
     "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-    about="""
-        w_it = a · p_old,it + 1 − a
-        adv_reweight  J = 1/Σ|o_i| Σ_i Σ_t [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
-        lopti         the same sum in two optimiser passes: over the tokens with p_old < eta, then over the others
-
-    In Lopti the improbable tokens, whose gradients are the largest, move the policy first. The probable ones learn on
-    the policy that has moved.
-    Defaults: clip 0.2/0.24, dual clip 10, k3 coefficient 0.001 (code). a is 0.2 in Advantage Reweighting alone and 0 in
-    Lopti alone, whose eta is 0.4; the authors' script for both has eta 0.5 and a 0.3.
-    Options: high_first reverses Lopti's order, the paper's ablation (a negative threshold in the authors' code).
-    Departures: the authors bound log π_ref/π by ±5 and k3 by 10, flat beyond: bounded_kl=True. An engine makes every
-    pass over all minibatches, empty ones included.
-    Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and beta. The losses of Lopti's passes add
-    up to Advantage Reweighting's.
-    """,
 )
 Between = Annotated[float, inside(0, 1).because("or one of the passes would be empty")]
 
@@ -64,7 +49,15 @@ def adv_reweight(
     beta: Beta = 1e-3,
     bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Weighs tokens by a p_old + 1 − a, so that improbable ones weigh a little less."""
+    """Weighs tokens by a p_old + 1 − a, so that improbable ones weigh a little less.
+
+        w_it = a · p_old,it + 1 − a
+        J = 1/Σ|o_i| Σ_i Σ_t [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
+
+    Defaults: clip 0.2/0.24, dual clip 10, k3 coefficient 0.001, a 0.2 (code).
+    Departures: the authors bound log π_ref/π by ±5 and k3 by 10, flat beyond: bounded_kl=True.
+    Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and beta.
+    """
     estimator = K3Within(5.0, 10.0) if bounded_kl else K3()
     return Objective(
         GroupAdvantage(),
@@ -87,7 +80,20 @@ def lopti(
     beta: Beta = 1e-3,
     bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Updates on improbable tokens first, then on the rest, in two optimiser passes."""
+    """Updates on improbable tokens first, then on the rest, in two optimiser passes.
+
+        w_it = a · p_old,it + 1 − a
+        J = 1/Σ|o_i| Σ_i Σ_t s_it [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
+        first pass: s_it = 1[p_old,it < eta],   second pass: s_it = 1[p_old,it ≥ eta]
+
+    The improbable tokens, whose gradients are the largest, move the policy first. The probable ones learn on the policy
+    that has moved.
+    Defaults: as Advantage Reweighting's, with a 0 and eta 0.4 (code). The authors' script for both has a 0.3, eta 0.5.
+    Options: high_first swaps the passes, the paper's ablation (a negative threshold in the authors' code).
+    Departures: bounded_kl as in Advantage Reweighting. An engine makes every pass over all minibatches, empty ones
+    included.
+    Reductions: the losses of the passes add up to Advantage Reweighting's.
+    """
     whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta, bounded_kl=bounded_kl)
     passes = tuple(OldProbability(eta, below) for below in (not high_first, high_first))
     return dataclasses.replace(whole, passes=passes, weights=whole.weights if a else ())
@@ -134,8 +140,8 @@ def stapo(
 ) -> Objective:
     """Drops unlikely tokens of right responses where the policy was sure of another token.
 
-        low_it = 1[A_i > 0 and p_it < prob]
-        spurious_it = low_it · 1[H_it < the quantile of H over the tokens with low = 1]
+        rare_it = 1[A_i > 0 and p_it < prob]
+        spurious_it = rare_it · 1[H_it < the quantile of H over the tokens with rare = 1]
         J = 1/Σ kept Σ_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept = 1 − spurious
 
     An unlikely token where the policy was sure has a large gradient, though it earned none of the reward.

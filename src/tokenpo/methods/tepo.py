@@ -23,8 +23,8 @@ PAPER = Paper(
     version="v1",
     later=("v2", "2604.12736"),
     about="""
-    The papers' bodies could not be read. Two sources agree that s_i is the geometric mean of the response's ratios. v2
-    adds a KL on the tokens that M selects.
+    The papers' bodies could not be read. Two sources agree that s_i is the geometric mean of the response's ratios.
+    v2 adds a KL on the tokens of right responses whose entropy is decreasing: there M is 1.
 
         s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
         v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
