@@ -127,7 +127,9 @@ def overview(text: str, names: Sequence[str]) -> str:
         own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
         found = MEASURED.search(" ".join(own.split()))
         if not found:
-            raise SystemExit(f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**.")
+            raise SystemExit(
+                f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**."
+            )
         objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
         trl = {"runs": "yes", "`rollout_logprob`": "with vLLM"}.get(answer, "no")
         given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))

@@ -178,7 +178,7 @@ def aspo(
 
     The usual ratio strengthens most the right tokens that are already likely; its inverse strengthens those that lag.
     A token beyond `dual` keeps a gradient with that weight, unlike under the usual dual clip.
-    Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
+    Defaults: as in the authors' code.
     Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
     Beyond `dual` the value shown differs from theirs; the gradient is the same.
     Reductions: at lp = lp_old the gradient is DAPO's.

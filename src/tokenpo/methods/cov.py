@@ -100,7 +100,7 @@ def clip_cov(
         drop  = max(1, int(fraction · n)) tokens, drawn uniformly from the unclipped with cov_low < cov < cov_high
         J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)      (section 4)
 
-    Defaults: fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script).
+    Defaults: as in the authors' script.
     """
     drop = Drop(RandomCovariant(fraction, cov_low, cov_high))
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
@@ -168,7 +168,7 @@ def clip_b(*, mu: Spread = 2.5, low: Low = 0.2, high: High = 0.2) -> Objective:
         drop_it = 1[A_i < 0 and S_it − mean S < −mu std S (ddof 0)],   over the rollout batch
         J = 1/Σ|o_i| Σ_i Σ_t (1 − drop_it) min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-    Defaults: mu 2.5, clip 0.2/0.2 (code).
+    Defaults: as in the code.
     Departures: dropped tokens count in the denominator; in the code they leave it.
     Reductions: mu = inf is DAPO with that clip.
     """

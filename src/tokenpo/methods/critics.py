@@ -43,7 +43,7 @@ def ppo(
         L_critic = 1/Σ|o_i| Σ_i Σ_t ½ max((v_it − G_it)², (clip(v_it, V_it ± value_clip) − G_it)²)
 
     V_it is the value of the critic before token t and before the update. V and A pass through tokens outside the mask.
-    Defaults: lam = gamma = 1, clip 0.2/0.2, value_clip 0.5, whitening and the token mean, as in verl's code.
+    Defaults: as in verl's code, like the whitening and the token mean.
     Options: entropy is the reward of maximum-entropy RL, as a sample of it. Its authors' code (2407.18143) adds it to
     the reward with augmented_reward; coefficients there are 0.01 and 0.02.
     Departures: V after a response that was cut off is 0, as in verl. One critic, gamma and lam serve reward and

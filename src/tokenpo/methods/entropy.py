@@ -47,8 +47,7 @@ def archer(
         eps_it = high_clip where high, low_clip elsewhere;   k_it = 0 where high, kl elsewhere
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−eps_it, 1+eps_it) A_i) − k_it · k3(π_ref/π) ]
 
-    Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). The dual clip is off; their scripts put it at
-    10.
+    Defaults: as in the code. The dual clip is off; their scripts put it at 10.
     Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does.
     The KL is averaged over all tokens, theirs over tokens of low entropy, which is about 1/quantile larger.
     Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
@@ -96,8 +95,7 @@ def forking_tokens(
         keep_it = 1[H_it ≥ the ⌈fraction · n⌉-th largest H of the n tokens of the batch]
         J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]   (eq. 6)
 
-    Defaults: fraction 0.2; clip 0.2/0.28 as in DAPO; beta 0, and the KL is on every token. The denominator counts every
-    token.
+    Defaults: clip as in DAPO. The KL is on every token.
     Departures: the authors' code divides the policy's term by the kept tokens, and its scripts have a dual clip of 10:
     denominator="kept", dual=10. The default denominator is eq. 6's and TRL's. Entropies are the old policy's over the
     rollout batch; entropy="current" takes the current policy's over the optimiser step.
@@ -154,11 +152,10 @@ def edge_grpo(
 
     This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to
     sampling.
-    Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
+    Defaults: as in GRPO.
     Departures: the authors' code adds 1e-4 to the deviation: eps=1e-4. Its H̄ is the current policy's, with its
     gradient and over padding too; here it is the old policy's. Its script takes the token mean of a device's batch of
-    one response, which is the mean of response means. Nothing bounds the factor: an almost certain response may have
-    1e8 times GRPO's advantage.
+    one response, which is the mean of response means.
     Reductions: with equal mean entropies it is GRPO.
     """
     return Objective(EntropyDriven(GroupAdvantage(eps=eps)), Clip(FixedBounds(low, high)), SequenceMean())
@@ -269,7 +266,7 @@ def sent(
         J = 1/Σ|o_i| Σ_i Σ_t [ r_it A_i − coef · g_it |lp − lp_old|_it − beta · k3(π_ref/π) ],   without a clip
 
     This is the token part; the paper's curriculum, prompts ordered by semantic entropy, belongs to the data.
-    Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0, theirs 0.001.
+    Defaults: as in the authors' code, but for beta: theirs is 0.001.
     Departures: the authors' abstract speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme
     ones.
     Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
@@ -347,7 +344,7 @@ def skywork_entropy(
         J  = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + c · H_it ],   gradient through H_it
         α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
 
-    Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
+    Defaults: as in the authors' script; clip as in GRPO.
     Departures: a batch's own mean entropy gates it. The authors' code gates the next batch, and takes −mean lp_old of
     the sampled tokens for the entropy: controller="released" does both. TRL gates by the entropy of the step before,
     and its delta is 0.005. Under dynamic sampling the gate reads the kept groups; the change of α reads all that were
@@ -424,7 +421,7 @@ def aer(
         J   = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + Λ · d_g · H_it ],  gradient through H_it
         Λ  ← clip(Λ + delta · sign(tau H̄_0 − H̄), 0, largest) after each rollout batch; H̄ is its mean entropy
 
-    Defaults: tau 0.4 (second-hand); rho 0.5, delta 1e-4, largest 0.005, Λ from 0 and clip 0.2/0.2 are ours.
+    Defaults: tau is second-hand, the others are ours.
     Options: rule="proportional" moves Λ by delta · (tau H̄_0 − H̄).
     Reductions: largest = 0 is GRPO over tokens; rho = inf treats all prompts alike.
     """

@@ -165,7 +165,7 @@ def gtpo(
         A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over the tokens that `normalise` names
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    Defaults: a1 = 1, a2 = 0.1, clip 0.2/0.28, no KL (paper).
+    Defaults: the paper's.
     Options: normalise="with_zeros" takes, for a token of O⁺, all tokens of the group, those of O⁻ as 0: A stays above
     0. "own_set", the literal reading, takes the tokens of O⁺: their mean A is 0. "pooled" takes all tokens of the
     group. scope="group" follows the formulas; "batch" is what the authors say they run.
@@ -203,7 +203,7 @@ def grpo_s(
         A_i = (r̂_i − mean_g r̂) / (std_g r̂ + 1e-6),   w_i = mean_t r_it
         J = 1/N Σ_i min(w_i A_i, clip(w_i, 1−low, 1+high) A_i)
 
-    Defaults: b1 = 1, b2 = 0.1, clip 0.2/0.28, no KL (paper).
+    Defaults: the paper's.
     Reductions: b2 = 0 is GRPO on ±1 rewards with the arithmetic ratio.
     """
     geometric = mean == "geometric"

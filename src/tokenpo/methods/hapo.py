@@ -106,10 +106,9 @@ def hapo(
         (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
-    ĥ is −1 at the lowest entropy of the batch, 0 at the 0.8 quantile and 1 at the highest. (3)
-    uses the low and high of (4), although it is applied first. tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the four
-    parts off.
-    Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
+    ĥ is −1 at the lowest entropy of the batch, 0 at the 0.8 quantile and 1 at the highest. (3) uses the low and high
+    of (4). tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the four parts off.
+    Defaults: as in the authors' scripts.
     Departures: ĥ is computed once over the rollout batch from H_old. entropy="current" takes the current policy over
     the optimiser step.
     sign="released" divides negative ĥ by min ĥ, as the released code does: then no ĥ is negative, and the least

@@ -54,7 +54,7 @@ def adv_reweight(
         w_it = a · p_old,it + 1 − a
         J = 1/Σ|o_i| Σ_i Σ_t [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
 
-    Defaults: clip 0.2/0.24, dual clip 10, k3 coefficient 0.001, a 0.2 (code).
+    Defaults: as in the code.
     Departures: the authors bound log π_ref/π by ±5 and k3 by 10, flat beyond: bounded_kl=True.
     Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and beta.
     """

@@ -82,8 +82,7 @@ def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         J = 1/N Σ_i |o_i| · min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)
 
     The length cancels the one inside s_i: an unclipped token has the weight s_i A_i / N, in a response of any length.
-    Defaults: clip 0.2/0.2, a framework's default for every loss. A length-normalised ratio hardly leaves 1: GSPO's
-    low=3e-4, high=4e-4 is the alternative.
+    Defaults: clip 0.2/0.2, a framework's default for every loss.
     Reductions: with responses of equal length L it is L times GSPO, value and gradient. A response of one token has
     GRPO's clipped ratio. At lp = lp_old it moves along the sum of A lp over all tokens, as DAPO does.
     """

@@ -290,8 +290,7 @@ def hmpo(
         A_i = (R'_i − mean_g R') / (std_g R' + 1e-6)
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ],  dual clip: A_i < 0
 
-    Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script): f is 1
-    up to n = 0.87 b, and 0.8 at b.
+    Defaults: as in the authors' script: f is 1 up to n = 0.87 b, and 0.8 at b.
     Options: additive=True keeps 1 for every right answer (the authors' ablation).
     Departures: the authors' code multiplies by the score itself: by_score=True. It treats a score of −1 as 0 and keeps
     the sign of other negative ones; here a wrong answer is worth 0. Its script also subtracts a divergence of 0.001

@@ -95,7 +95,7 @@ def spo(
         Â_it  = (A_it − mean A) / √(var A + 1e-8) over the tokens with p_old < below, 0 on the others
         J = mean over the tokens with p_old < below of min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
-    Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
+    Defaults: as in the code.
     Departures: as `vineppo`. The mean of J is over the rollout batch, theirs over a minibatch. The paper's tree, in
     which continuations are trained on too, is not implemented.
     Note: `continued_tokens` of a run counts the tokens of continuations.
@@ -180,7 +180,7 @@ def s_grpo(
         kept_it = 1[t ≤ always] or 1[u_it < fraction],   u uniform in [0, 1)
         J = 1/N Σ_i 1/kept_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept_i = Σ_t kept_it
 
-    Defaults: fraction 0.5, always 0, clip 0.2/0.2: ours.
+    Defaults: ours.
     Reductions: fraction = 1 is GRPO.
     """
     weight = RowNormalised(Keep(RandomTokens(fraction, always)))
@@ -209,7 +209,7 @@ def t_spmo(
     U is the set of pairs at which responses of a group branch, over the rollout batch. A response that ends at u has no
     next token there. Sampled responses soon share no prefix: only the tokens at which they branch learn.
 
-    Defaults: count "pairs", clip 0.2/0.2: ours.
+    Defaults: ours.
     """
     return Objective(PrefixTree(count == "pairs"), Clip(FixedBounds(low, high)), TokenMean())
 

@@ -30,8 +30,7 @@ PAPER = Paper(
         v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
         v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
 
-    Defaults: clip 0.2/0.2, beta 1, decreasing "delta", KL to the old policy, estimator k3. A geometric mean hardly ever
-    leaves 0.8..1.2; GSPO's low=3e-4, high=4e-4 is the alternative.
+    Defaults: ours.
     Options: decreasing="delta" marks tokens with H < H_old: none in the first update on a batch.
     "analytic" marks tokens whose entropy one step on the logits lowers: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0.
     "reference" (ours) marks tokens with lp > lp_ref; with kl_target="reference" it acts in the first update too.

@@ -90,8 +90,7 @@ def igrpo(
     From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, and GRPO
     trains on the refinements alone. A test asks once, without drafts. Ours: 8 drafts, the template, the first of equal
     drafts, beta 0 and clip 0.2/0.2.
-    Note: drafts cost sampled tokens, which `continued_tokens` of a run counts.
-    A second prompt without room for a response stops the run. A loop of your own calls
+    Note: drafts cost sampled tokens, which `continued_tokens` of a run counts. A loop of your own calls
     `objective.credit.by.prompt(prompt, draft)`.
     Reductions: without a draft in the prompt it is GRPO; the loss itself is GRPO's.
     """

@@ -203,8 +203,7 @@ def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High =
 
     A step on token k of response j changes the log-likelihood of the right responses by s_jk times its advantage, to
     first order in the weights of the head: a wrong token with a large s drags them down.
-    Defaults: beta 1, eta as above, clip 0.2/0.2, kl 1e-4 against the reference (paper, section 7.3). The paper's
-    dynamic sampling is a setting of the engine.
+    Defaults: as in the paper, section 7.3. The paper's dynamic sampling is a setting of the engine.
     Departures: right means a reward above the group's mean. s runs over the whole vocabulary, in the paper over the
     tokens that occur in the group. tau can be negative; then nearly every wrong token is selected.
     Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right responses help each other; beta =
