@@ -158,7 +158,8 @@ def section(name: str, before: Sequence[str] = ()) -> str:
     elif name in ELSEWHERE:
         text = f"The formula is [with `{ELSEWHERE[name]}`]({family_of(ELSEWHERE[name])}.md#{ELSEWHERE[name]})."
     elif found := FOLDED.search(text):
-        folded = DETAILS.format(text[found.start() :])
+        folded = text[found.start() :]
+        folded = DETAILS.format(folded) if "\n\n" in folded else folded
         text = text[: found.start()].rstrip()
     told = paper(name).provenance.replace(" + ", " and ")
     doubt = f"> May differ from the paper: {told}." if re.search("hand|recon", told) else ""

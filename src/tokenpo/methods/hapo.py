@@ -99,7 +99,7 @@ def hapo(
 ) -> Objective:
     """Temperature, advantage and clip bounds of a token follow its entropy.
 
-        ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (parts/entropy)
+        ĥ   = x / max x where x > 0, else x / |min x|,   x = log H − the 0.8 quantile of log H, over the batch's tokens
         (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
         (2) A = (R_i − mean) / (std + 1e-6), mean and std (ddof 0) over the group's tokens; GRPO's A where any |A| ≥ 5
         (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0

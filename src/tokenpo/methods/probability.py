@@ -89,8 +89,8 @@ def lopti(
     The improbable tokens, whose gradients are the largest, move the policy first. The probable ones learn on the policy
     that has moved.
     Defaults: as Advantage Reweighting's, with a 0 and eta 0.4 (code). The authors' script for both has a 0.3, eta 0.5.
-    Options: high_first swaps the passes, the paper's ablation (a negative threshold in the authors' code).
-    Departures: bounded_kl as in Advantage Reweighting. An engine makes every pass over all minibatches, empty ones
+    Options: `high_first` swaps the passes, the paper's ablation (a negative threshold in the authors' code).
+    Departures: `bounded_kl` as in Advantage Reweighting. An engine makes every pass over all minibatches, empty ones
     included.
     Reductions: the losses of the passes add up to Advantage Reweighting's.
     """
