@@ -79,6 +79,19 @@ def test_a_reader_that_has_gone_changes_no_status(arguments, status, buffered):
     assert process.wait(timeout=60) == status
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["methods"], 0), (["tarin"], 2), (["eval", "--samples", "said.jsonl", "--verifier", "mine.py:loud"], 0)],
+)
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-"])
+def test_closed_streams_change_no_status(arguments, status, closed, tmp_path):
+    """As under a service manager that gives none; a reward function may print there."""
+    (tmp_path / "said.jsonl").write_text('{"prompt": "1+1=", "completion": "2", "reference": "2"}')
+    (tmp_path / "mine.py").write_text("def loud(completions):\n    print('x', flush=True)\n    return [1.0]\n")
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *TOKENPO, *arguments]
+    assert subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode == status
+
+
 def test_the_verdict_has_rewards_where_they_are_graded():
     before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
     assert len(verdict([before, before])) == 1

@@ -58,15 +58,18 @@ class Outliving:
 
 @contextmanager
 def outliving() -> Iterator[None]:
-    """Makes both standard streams outlive their readers."""
+    """Makes both standard streams outlive their readers; one that was closed before Python began writes nowhere."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = made = Outliving(before[0]), Outliving(before[1])
-    try:
-        yield
-    finally:
-        for stream in made:
-            stream.flush()
-        sys.stdout, sys.stderr = before
+    while (spare := os.open(os.devnull, os.O_RDWR)) < 3:  # a service manager may have closed some
+        os.set_inheritable(spare, True)
+    with os.fdopen(spare, "w", encoding="utf-8") as nowhere:
+        sys.stdout, sys.stderr = made = Outliving(before[0] or nowhere), Outliving(before[1] or nowhere)
+        try:
+            yield
+        finally:
+            for stream in made:
+                stream.flush()
+            sys.stdout, sys.stderr = before
 
 
 def print_list(rows: Sequence[Sequence[str]]) -> None:
