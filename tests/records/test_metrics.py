@@ -6,9 +6,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
+from tokenpo import Credit, Rollouts
 from tokenpo.base.jsonl import finite
 from tokenpo.records.log import describe
+from tokenpo.records.metrics import credit_metrics
 from tokenpo.records.run import read_run
 
 LONG = 3_000
@@ -62,3 +65,12 @@ def test_settings_of_any_kind_become_plain_json(tmp_path: Path) -> None:
     software = json.loads((tmp_path / "versions.json").read_text())
     assert (software["pytest"], software["no-such-package"]) == (version("pytest"), None)
     assert software["torch"] == version("torch")
+
+
+def test_groups_without_advantage_by_hand():
+    """Of three groups one learns, one has equal rewards, and one has advantages in padding only."""
+    mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 1], [1, 0], [1, 0]]).bool()
+    group, reward = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([1.0, 0, 1, 1, 0, 0])
+    advantage = torch.tensor([[1.0, 1], [-1, 0], [0, 0], [0, 0], [0, 5], [0, 5]])
+    found = credit_metrics(Rollouts(mask, reward, group, torch.zeros(6, 2)), Credit(advantage))
+    assert found == {"groups": 3, "zero_advantage_groups": pytest.approx(2 / 3)}
