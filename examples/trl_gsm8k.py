@@ -29,7 +29,8 @@ def number(text):
 
 def correct(completions, answer, **columns):
     """1 where the number is the one of the data; every column of a row is handed in."""
-    return [float(number(c[0]["content"]) == number(a)) for c, a in zip(completions, answer, strict=True)]
+    pairs = [(number(c[0]["content"]), number(a)) for c, a in zip(completions, answer, strict=True)]
+    return [float(found is not None and found == right) for found, right in pairs]
 
 
 def formatted(completions, **columns):

@@ -173,7 +173,9 @@ def snippet(name: str) -> str:
     lines = [f'tokenpo.method("{name}")']
     answer = host_fields.answer(name, host_fields.ENGINES["TRL"])
     if answer in ("runs", "`rollout_logprob`"):
-        lines.append(f'GRPOConfig("runs/{name}", method="{name}")' + "  # with vLLM" * (answer != "runs"))
+        passes = len(METHODS[name]().split())
+        more = f", num_iterations={passes}" * (passes > 1)
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{more})' + "  # with vLLM" * (answer != "runs"))
     if chosen := TUNED.get(name):
         METHODS[name](**chosen)  # raises where the method does not take them
         given = [options_of(METHODS[name])[key] for key in chosen]

@@ -374,7 +374,7 @@ def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
     much, V is nearly RLOO's. A group with only wrong responses still has negative advantages where other prompts earn
     more.
     Defaults: high 2.0, so that a token weighs at most 3; low 1.0, which leaves the lower side open. Both were chosen,
-    with the parts, among 16 candidates by a rule written down before (docs/small_models.md).
+    with the parts, among 16 candidates by a rule written down before.
     EBPO (2602.05165) shrinks toward a mean that it remembers over batches; this method remembers nothing.
     Reductions: with one group in the batch the credit is RLOO's over the deviation; at lp = lp_old the gradient is the
     plain policy gradient's.
