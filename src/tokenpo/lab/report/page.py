@@ -60,7 +60,7 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         Curve("clip_low_fraction", "below", 2),
     ]),
     (Chart("KL moved", "nats per token",
-           "Distance between the policy before and after a step; spikes mean steps too large."),
+           "How far a step's updates moved the policy (0 with one update); spikes mean steps too large."),
      [Curve("kl", "new against old (k3)")]),
     (Chart("Gradient norm", "before clipping", "Spikes come before collapses."), [Curve("grad_norm", "norm")]),
     (Chart("Explained variance", "of the returns, by the critic", low=None, high=1.0,
