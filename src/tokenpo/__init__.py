@@ -41,7 +41,7 @@ _HOME = {
     "Objective": "core.objective",
     "Policy": "core.types",
     "RatioCheck": "core.on_policy",
-    "Rollouts": "core.types",
+    "Rollouts": "methods",
     "TokenPOError": "base.errors",
     "Totals": "core.types",
     "UnknownName": "base.errors",
@@ -99,8 +99,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{_MODULES[name]}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Rollouts":
-        importlib.import_module(".methods", __name__)  # their parts declare what `extra` may hold
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     globals()[name] = value
     return value

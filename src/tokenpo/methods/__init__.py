@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.errors import UnknownName, nearest
 from ..core.objective import Objective
+from ..core.types import Rollouts as Rollouts  # `extra` takes what the parts of methods declare
 from .extensions import Teaching as Teaching
 from .extensions import extended as extended
 from .from_text import read
