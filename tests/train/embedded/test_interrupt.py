@@ -44,10 +44,15 @@ def script(folder: Path, config) -> list[str]:
     return [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), str(recipe / "config.json")]
 
 
+def twice(small, tmp_path):
+    """The config of a run that will be disturbed; the same run, undisturbed, is made in `once`."""
+    settings = {"evaluate": {"problems": 0}, "method": {"name": "hapo"}}
+    train(small(tmp_path / "once", **settings), View())
+    return small(tmp_path / "twice", **settings)
+
+
 def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, monkeypatch):
-    straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
-    train(straight, View())
-    config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
+    config = twice(small, tmp_path)
     score, batches = coin.score, iter(range(1, 100))
 
     def impatient(*arguments):
@@ -66,9 +71,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, m
 
 
 def test_a_failed_reward_loses_no_step(small, coin, tmp_path, monkeypatch):
-    straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
-    train(straight, View())
-    config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
+    config = twice(small, tmp_path)
     score, batches = coin.score, iter(range(1, 100))
 
     def failing(*arguments):
