@@ -59,16 +59,12 @@ def test_a_page_holds_formula_and_options(name: str) -> None:
     build = tokenpo.methods.METHODS[name]
     docstring = (inspect.getdoc(build) or "").partition("\n\nArgs:\n")[0]
     formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
-    if same := re.search(r"^The formula is \[with `(\w+)`\]\((.*)#\1\)\.$", page, re.MULTILINE):
-        text = (ROOT / "docs" / "methods" / same[2]).read_text(encoding="utf-8") if same[2] else text
-    of = text.partition(f"\n## {same[1]}\n")[2].partition("\n## ")[0] if same else page
-    excerpts = "\n".join(code for _, code in FENCE.findall(of))
+    excerpts = "\n".join(code for _, code in FENCE.findall(page))
     assert formula and all(line in excerpts for line in formula)
     for option, parameter in inspect.signature(build).parameters.items():
-        row = (
-            rf"^\| (?:.*, )?`{option}`(?:, .*)? \| .+ \|(?: .*,)? `{re.escape(repr(parameter.default))}`(?:, .*)? \| \S"
-        )
-        assert re.search(row, page, re.MULTILINE)
+        value = parameter.default
+        given = f"{option}={json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)}"
+        assert re.search(rf"^- (?:`.*`, )?`{re.escape(given)}`(?:, `.*`)?: \S", page, re.MULTILINE), given
 
 
 def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) -> None:

@@ -9,6 +9,7 @@ import argparse
 import functools
 import inspect
 import itertools
+import json
 import operator
 import re
 import sys
@@ -25,15 +26,14 @@ from tokenpo.core.facts import facts_of
 from tokenpo.core.types import EXTRA, OPTIONAL, Policy, Rollouts
 from tokenpo.methods import METHODS, options_of, paper
 from tokenpo.methods.families import FAMILIES
-from tokenpo.methods.families import family as family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PAGES = ROOT / "docs" / "methods"
 PICTURE = "family.svg"
-FOLDED = re.compile(r"^\*\*(Defaults|Departures|Options)\*\*: ", re.MULTILINE)
+FOLDED = re.compile(r"^\*\*(Defaults|Departures|Notes?|Options)\*\*: ", re.MULTILINE)
 REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  # for developers: the docstring has them
-DETAILS = '<details markdown="1"><summary>Details</summary>\n\n{}\n\n</details>'
+DETAILS = '<details markdown="1"><summary>{}</summary>\n\n{}\n\n</details>'
 # An example of a method with an option: method -> options.
 TUNED = {
     "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4},
@@ -64,7 +64,6 @@ GIVEN = {
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*(?:Measured\*\*: (.*?)|Not measured\*\*)\.(?= |$)")
 WORLDS = re.compile(r"(?:^|; )reward ([+−±]\d\.\d+) in exact worlds")
-ELSEWHERE = {"tepo_v1": "tepo"}  # methods whose formula another page has
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 PROVENANCE = {
@@ -148,24 +147,20 @@ def overview(text: str, names: Sequence[str]) -> str:
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
-    """A method: a snippet, its formula, its options, its source, and folded its defaults and departures.
+    """A method: its source, a snippet, its formula, and folded its options, needs, defaults and departures.
 
-    A text that a method `before` it on the page has too, or that another page has, is not repeated.
+    What it shares with a method `before` it on the page is not repeated.
     """
-    text, folded = prose(body(name)), ""
-    if same := [other for other in before if body(other) == body(name)]:
-        text = f"The formula is [with `{same[0]}`](#{same[0]})."
-    elif name in ELSEWHERE:
-        text = f"The formula is [with `{ELSEWHERE[name]}`]({family_of(ELSEWHERE[name])}.md#{ELSEWHERE[name]})."
-    elif found := FOLDED.search(text):
-        folded = text[found.start() :]
-        folded = DETAILS.format(folded) if "\n\n" in folded else folded
-        text = text[: found.start()].rstrip()
-    told = paper(name).provenance.replace(" + ", " and ")
-    doubt = f"> May differ from the paper: {told}." if re.search("hand|recon", told) else ""
-    return "\n\n".join(
-        piece for piece in (doubt, snippet(name), text, options(name), origin(name, before), folded) if piece
-    )
+    first = next((other for other in before if paper(other) == paper(name)), "")
+    text, folded = prose(body(name, whole=not (first and paper(name).about))), ""
+    if found := FOLDED.search(text):
+        text, folded = text[: found.start()].rstrip(), text[found.start() :]
+    elif first and paper(name).about:
+        folded = f"Defaults and departures: [with `{first}`](#{first})."
+    keywords = ", ".join(f"<code>{key}</code>" for key in options_of(METHODS[name]))
+    details = "\n\n".join(piece for piece in (options(name), needs(name), folded) if piece)
+    shown = DETAILS.format(f"Options: {keywords}" if keywords else "Details", details)
+    return "\n\n".join((origin(name, first), snippet(name), text, shown))
 
 
 def snippet(name: str) -> str:
@@ -179,43 +174,52 @@ def snippet(name: str) -> str:
     if chosen := TUNED.get(name):
         METHODS[name](**chosen)  # raises where the method does not take them
         given = [options_of(METHODS[name])[key] for key in chosen]
-        values = [repr(value).replace("'", '"') for value in chosen.values()]
+        values = map(literal, chosen.values())
         meant = ", ".join(option.words.partition("; ")[0] for option in given)
-        before = ", ".join(repr(option.default).replace("'", '"') for option in given)
+        before = ", ".join(literal(option.default) for option in given)
         options_given = ", ".join(f"{key}={value}" for key, value in zip(chosen, values, strict=True))
         lines.append(f'tokenpo.method("{name}", {options_given})  # {meant}; default {before}')
     return "```py\n" + "\n".join(lines) + "\n```"
 
 
-def body(name: str) -> str:
-    """The docstring of a builder without its first line, its reductions and its arguments."""
-    text = (inspect.getdoc(METHODS[name]) or "").partition("\n\nArgs:\n")[0]
+def body(name: str, *, whole: bool = True) -> str:
+    """The docstring of a builder without its first line, its reductions and its arguments.
+
+    Args:
+        whole: with the text that it shares with the other methods of its paper.
+    """
+    build = METHODS[name] if whole else inspect.unwrap(METHODS[name])
+    text = (inspect.getdoc(build) or "").partition("\n\nArgs:\n")[0]
     return REDUCTIONS.sub("", text.partition("\n")[2]).strip("\n")
 
 
-def origin(name: str, before: Sequence[str] = ()) -> str:
-    """Paper, provenance, needs and file of a method, a line each."""
-    objective, source = METHODS[name](), paper(name)
+def origin(name: str, first: str) -> str:
+    """Paper and provenance of a method, in a paragraph; `first` is a method of the page from the same paper."""
+    source = paper(name)
+    if first:
+        return f"*Paper* and source of the formula: as [`{first}`](#{first})."
+    doubt = ", so it may differ from the paper" if re.search("hand|recon", source.provenance) else ""
+    note = f": {plain(source.note)}" if source.note else ""
+    read = "" if doubt or source.provenance == "own" else "read in the "
+    told = f"*Formula*: {read}[{source.provenance}](README.md#provenance){doubt}{note}."
+    return f"*Paper*: {plain(source.title)}, {linked(source.reference)}.\n{told}"
+
+
+def needs(name: str) -> str:
+    """The inputs, the scope and the files of a method."""
+    objective, read = METHODS[name](), paper(name).code
     module = inspect.unwrap(METHODS[name]).__module__
     path = "/".join(module.split(".")[1:]) + ".py"
-    note = f"; note: {plain(source.note)}" if source.note else ""
-    read = "; ".join(released(source.code)) if source.code else ""
-    told = [
-        f"*Paper*: {plain(source.title)}, {linked(source.reference)}",
-        f"*Formula*: [{source.provenance}](README.md#provenance)" + (f", {read}" if read else "") + note,
-    ]
-    if same := [other for other in before if paper(other) == source]:
-        told = [f"*Paper* and *formula*: as [`{same[0]}`](#{same[0]})"]
     idle = " and ".join(dict.fromkeys(IDLE[type(part).__name__] for part in objective.idle_on_policy))
-    told[-1] += f"; [source](../../src/tokenpo/{path})"
-    lines = [
-        *told,
+    told = [
         *([f"*Needs*: {', '.join(map(code, sorted(objective.needs)))}"] if objective.needs else []),
         *(["*Sampler*: has to apply a `temperature` that differs between tokens"] if objective.temperature else []),
         *(["*Scope*: [the whole optimiser step](../ideas.md#scope)"] if objective.scope == "batch" else []),
         *([f"*Without effect with one update per rollout batch*: {idle}"] if idle else []),
+        f"*Code*: [`{Path(path).name}`](../../src/tokenpo/{path})"
+        + (f", after {'; '.join(released(read))}" if read else ""),
     ]
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"{one}." for one in told)
 
 
 def summary(name: str) -> str:
@@ -234,19 +238,24 @@ def released(read: str) -> Iterator[str]:
 
 
 def options(name: str) -> str:
-    """The builder's keywords as a table: values, default and meaning from its signature."""
-    rows: list[tuple[str, ...]] = []
+    """The builder's keywords as a list: default, meaning and values from its signature."""
+    rows: list[tuple[str, str, str]] = []
     for key, option in options_of(METHODS[name]).items():
         if not option.words:
             raise SystemExit(f"{name}: the annotation of option {key} has no words")
-        names = [f'"{choice}"' for choice in option.choices] or option.kinds
-        values = cell(short(option.allowed.text)) if option.allowed else ", ".join(map(code, names))
-        rows.append((f"`{key}`", values, code(repr(option.default)), cell(option.words)))
-    if [row[-1] for row in rows if row[0] in ("`low`", "`high`")] == ["clip below", "clip above"]:
-        low, high = (next(row for row in rows if row[0] == key) for key in ("`low`", "`high`"))
-        both = (*(f"{one}, {other}" for one, other in zip(low[:-1], high[:-1], strict=True)), "clip below, above")
+        values = ", ".join(f'"{choice}"' for choice in option.choices)
+        values = short(option.allowed.text) if option.allowed else values
+        rows.append((f"`{key}={literal(option.default)}`", option.words, values))
+    if [words for given, words, _ in rows if given.startswith(("`low=", "`high="))] == ["clip below", "clip above"]:
+        low, high = (next(row for row in rows if row[0].startswith(f"`{key}=")) for key in ("low", "high"))
+        both = (f"{low[0]}, {high[0]}", "clip below, above", f"{low[2]}; {high[2]}")
         rows = [both if row == low else row for row in rows if row != high]
-    return table(("option", "value", "default", "meaning"), rows) if rows else "It has no options."
+    return "\n".join(f"- {given}: {plain(words + f' ({values})' * bool(values))}" for given, words, values in rows)
+
+
+def literal(value: object) -> str:
+    """A default as one writes it in Python, its strings in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def short(text: str) -> str:

@@ -11,7 +11,7 @@ from tokenpo.methods.families import family
 WIDTH = 120
 # An option with its value, in a sentence.
 SETTING = re.compile(r'(?<![`\w.])[a-z_]+\d*=(?:"\w+"|True|False|None|ID|-?\d+(?:\.\d+)?(?:e-?\d+)?)(?![`\w])')
-LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
+LABEL = r"^(Paper|Defaults|Departures|Notes?|Options|Reductions|Law): "
 GENERATED = "<!-- Written by tools/site/docs.py from {source}: change that, then run `make docs`. -->"
 
 

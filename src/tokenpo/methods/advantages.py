@@ -128,11 +128,6 @@ REINFORCE_PP = Paper(
     "the k2 estimator of the baseline variant is second-hand",
     code=f"{VERL}; OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
     about="""
-        whiten(x) = (x − mean x) / √(var x + 1e-8),   mean and variance (ddof 1) over all tokens of the batch
-        REINFORCE++           A_it = whiten(R_i − beta Σ_{s ≥ t} (lp_old − lp_ref)_is)
-        REINFORCE++-baseline  A_it = whiten(R_i − mean_g R),   and the loss adds beta · k2(π_ref/π)
-        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
-
     Defaults: clip 0.2/0.2, discount 1 (code), beta 0. That the baseline variant takes k2 is second-hand.
     Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance. Where
     the batch's mean is not 0, whitening gives a group of equal rewards an advantage.
@@ -177,7 +172,14 @@ def reinforce_pp(
     high: High = 0.2,
     beta: Annotated[NotNegative, "coefficient of the divergence from the reference in the reward; 0 needs none"] = 0.0,
 ) -> Objective:
-    """Normalises returns over all tokens of the batch, without groups."""
+    """Normalises returns over all tokens of the batch, without groups.
+
+        A_it = whiten(R_i − beta Σ_{s ≥ t} (lp_old − lp_ref)_is)
+        whiten(x) = (x − mean x) / √(var x + 1e-8),   mean and variance (ddof 1) over all tokens of the batch
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
+
+    With beta above 0 a token pays for the divergence of all tokens from it on.
+    """
     return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
 
 
@@ -188,7 +190,13 @@ def reinforce_pp_baseline(
     high: High = 0.2,
     beta: Annotated[NotNegative, "coefficient of the k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
 ) -> Objective:
-    """Takes the group's mean as the baseline and the batch's deviation as the scale."""
+    """Takes the group's mean as the baseline and the batch's deviation as the scale.
+
+        A_it = whiten(R_i − mean_g R),   whiten as in reinforce_pp: over all tokens of the batch
+        J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta/2 · (lp − lp_ref)²_it ]
+
+    Unlike in GRPO a group of small deviation counts no more than the others.
+    """
     penalties = (ReferenceKl(beta, K2()),) if beta else ()
     return Objective(WhitenedBaseline(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)
 
@@ -306,12 +314,8 @@ RAFT = Paper(
     "code",
     code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
     about="""
-        RAFT           A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
-        RAFT++         A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
-        Reinforce-Rej  A_i = R_i where the rewards of the group differ, 0 elsewhere;   J as in RAFT++
-
-    RAFT has no baseline: a group of equal positive rewards teaches too. The paper finds, with Reinforce-Rej, that
-    skipping groups of equal rewards is what helps GRPO, not the normalisation. All tokens count in the denominators.
+    All tokens count in the denominators. The paper finds, with Reinforce-Rej, that skipping groups of equal rewards is
+    what helps GRPO, not the normalisation.
     Defaults: clip 0.2/0.2 (code). Rejection with rewards 0 and 1 teaches right responses alone; −1 and 1 make wrong
     ones count.
     Departures: the authors' scripts add a k3 divergence of 0.001 from the reference, and their framework a dual clip of
@@ -340,19 +344,35 @@ class MixedReward(CreditStage):
 
 @RAFT
 def raft() -> Objective:
-    """Log-likelihood of right responses, weighted by their reward."""
+    """Log-likelihood of right responses, weighted by their reward.
+
+        J = 1/Σ|o_i| Σ_i Σ_t max(R_i, 0) lp_it
+
+    There is no baseline: a group of equal positive rewards teaches too.
+    """
     return Objective(PositiveReward(), LogLikelihood(), TokenMean())
 
 
 @RAFT
 def raft_pp(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """RAFT with an importance ratio and its clip."""
+    """RAFT with an importance ratio and its clip.
+
+        A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    A token whose ratio has passed 1 + high gets no gradient; RAFT pushes it on.
+    """
     return Objective(PositiveReward(), Clip(FixedBounds(low, high)), TokenMean())
 
 
 @RAFT
 def reinforce_rej(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """The reward itself is the advantage, in groups that hold right and wrong responses."""
+    """The reward itself is the advantage, in groups that hold right and wrong responses.
+
+        A_i = R_i where the rewards of the group differ, 0 elsewhere
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    With rewards −1 and 1 wrong answers are pushed down; with 0 and 1 they teach nothing.
+    """
     return Objective(MixedReward(), Clip(FixedBounds(low, high)), TokenMean())
 
 

@@ -36,13 +36,6 @@ DPPO = Paper(
     "code",
     code=f"sail-sg/Stable-RL@c6af1d1:verl/trainer/ppo/core_algos.py; {VERL}",
     about="""
-        p, p_a = probability of the sampled token now and under the anchor: the policy that sampled it
-        tv: d = |p − p_a|      kl: d = p_a log(p_a / p) + (1 − p_a) log((1 − p_a) / (1 − p))
-        keep_it = d ≤ threshold, or A_i > 0 and p ≤ p_a, or A_i < 0 and p ≥ p_a
-        J = 1/Σ|o_i| Σ_i Σ_t keep_it · sg[min(p/p_a, cap)] · A_i · lp_it
-
-    A ratio says little about a rare token: from probability 0.001 to 0.002 it is 2. The divergence of the events "this
-    token" and "any other" bounds that of the whole distribution from below.
     Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns
     of a small one). anchor="old" needs no log-probabilities of the sampler.
     Departures: verl's anchor is the old policy, and its cap 3 is the default of its clip_ratio_c. The authors' cap is
@@ -87,7 +80,15 @@ def dppo_tv(
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
     anchor: Anchor = "rollout",
 ) -> Objective:
-    """Drops tokens whose probability moved too far from the sampler's."""
+    """Drops tokens whose probability moved too far from the sampler's.
+
+        d = |p − p_a|,   the probability of the sampled token now and under the anchor: the policy that sampled it
+        keep_it = d ≤ threshold, or A_i > 0 and p ≤ p_a, or A_i < 0 and p ≥ p_a
+        J = 1/Σ|o_i| Σ_i Σ_t keep_it · sg[min(p/p_a, cap)] · A_i · lp_it
+
+    A ratio says little about a rare token: from probability 0.001 to 0.002 it is 2. The divergence of the events "this
+    token" and "any other" bounds that of the whole distribution from below.
+    """
     return _dppo(threshold, cap, anchor, kl=False)
 
 
@@ -98,7 +99,12 @@ def dppo_kl(
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
     anchor: Anchor = "rollout",
 ) -> Objective:
-    """Drops tokens whose probability moved too far from the sampler's, by the binary KL divergence."""
+    """Drops tokens whose probability moved too far from the sampler's, by the binary KL divergence.
+
+        d = p_a log(p_a / p) + (1 − p_a) log((1 − p_a) / (1 − p)),   p and p_a, keep_it and J as in dppo_tv
+
+    The same change of a probability counts more at a rare token.
+    """
     return _dppo(threshold, cap, anchor, kl=True)
 
 
@@ -110,14 +116,6 @@ M2PO = Paper(
     code="Infini-AI-Lab/M2PO@4514ce2:verl/trainer/ppo/core_algos.py; "
     "inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
     about="""
-        harmful tokens: A_i > 0 and r_it > 1, or A_i < 0 and r_it < 1;   their v = (log r_it)², ascending, n of them
-        τ = ∞ where mean v ≤ budget;   else τ² = v_{k−1}, k the first with (v_1 + ... + v_k + (n − k) v_k) / n ≥ budget
-        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, min(e^−τ, 1 − low), max(e^τ, 1 + high)) A_i)
-
-    A fixed clip cuts many tokens of stale rollouts. Here nothing is clipped until the moment of the whole step exceeds
-    the budget, and then only the tail, never inside [1 − low, 1 + high].
-    m2po_rollout is another framework's reading: it drops the response tokens with the largest (lp_roll − lp_old)² until
-    the mean of the rest is below the threshold, or one token is left; the rest has PPO's clip.
     Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
     Departures: an unbounded ratio may reach e^20, in the authors' code 1e5. AReaL's dropped tokens leave the
     denominator, here they count; its weight ρ on the kept ones is a rollout correction.
@@ -183,7 +181,14 @@ def m2po(
     low: Annotated[Share, "the bound below is at most 1 − low"] = 0.3,
     high: Annotated[NotNegative, "the bound above is at least 1 + high"] = 0.5,
 ) -> Objective:
-    """Clips only when the second moment of the step's log-ratios exceeds a budget, and then only the tail."""
+    """Clips only when the second moment of the step's log-ratios exceeds a budget, and then only the tail.
+
+        harmful tokens: A_i > 0 and r_it > 1, or A_i < 0 and r_it < 1;   their v = (log r_it)², ascending, n of them
+        τ = ∞ where mean v ≤ budget;   else τ² = v_{k−1}, k the first with (v_1 + ... + v_k + (n − k) v_k) / n ≥ budget
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, min(e^−τ, 1 − low), max(e^τ, 1 + high)) A_i)
+
+    A fixed clip cuts many tokens of stale rollouts. This one cuts none of them inside [1 − low, 1 + high].
+    """
     return Objective(GroupAdvantage(), Clip(Budgeted(Reach(budget), low, high)), TokenMean())
 
 
@@ -194,7 +199,13 @@ def m2po_rollout(
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
-    """Drops the tokens on which the sampler and the old policy differ most."""
+    """Drops the tokens on which the sampler and the old policy differ most.
+
+        keep = the tokens of smallest d = (lp_roll − lp_old)², as many as have a mean d below the threshold, or one
+        J = 1/Σ|o_i| Σ_i Σ_t keep_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+    Dropped tokens count in the denominator.
+    """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(Keep(Nearest(threshold)),))
 
 

@@ -23,14 +23,7 @@ PAPER = Paper(
     version="v1",
     later=("v2", "2604.12736"),
     about="""
-    The papers' bodies could not be read. Two sources agree that s_i is the geometric mean of the response's ratios.
-    v2 adds a KL on the tokens of right responses whose entropy is decreasing: there M is 1.
-
-        s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
-        v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
-        v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
-
-    Defaults: ours.
+    Defaults: ours. Two sources agree that s_i is the geometric mean of the response's ratios.
     Options: decreasing="delta" marks tokens with H < H_old: none in the first update on a batch.
     "analytic" marks tokens whose entropy one step on the logits lowers: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0.
     "reference" (ours) marks tokens with lp > lp_ref; with kl_target="reference" it acts in the first update too.
@@ -102,7 +95,13 @@ class MaskedKl(Penalty):
 
 @PAPER
 def tepo_v1(*, low: Low = 0.2, high: High = 0.2) -> Objective:
-    """One ratio for the whole response at every token, with a token mean."""
+    """One ratio for the whole response at every token, with a token mean.
+
+        s_i = exp(mean_t log r_it),   s_it = sg[s_i] · exp(lp − sg[lp])
+        J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
+
+    The ratio is the whole response's, the gradient the token's own.
+    """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricToken()), TokenMean())
 
 
@@ -120,7 +119,13 @@ def tepo(
         Literal["k3", "abs", "k1", "k2"], "estimator of the KL, from lp − lp_old or lp_ref − lp"
     ] = "k3",
 ) -> Objective:
-    """One ratio for the whole response, and a KL on tokens of right answers whose entropy is falling."""
+    """One ratio for the whole response, and a KL on tokens of right answers whose entropy is falling.
+
+        s_i = exp(mean_t log r_it),   s_it = sg[s_i] · exp(lp − sg[lp]),   M_it = 1[A_i > 0 and the entropy decreases]
+        J = 1/Σ|o_i| Σ_i Σ_t [ min(s_it A_i, clip(s_it, 1−low, 1+high) A_i) − beta M_it k3(r_it) ]
+
+    The KL is from the old policy: k3(r) = r − 1 − log r. This is the paper's second version.
+    """
     rule = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}[decreasing]
     divergence = {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()}[estimator]
     penalties = (MaskedKl(beta, rule, divergence, kl_target == "reference"),) if beta else ()
