@@ -157,12 +157,12 @@ def gtpo(
 ) -> Objective:
     """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
 
-    O⁺ are a group's right responses, O⁻ its wrong ones. d_t and h_t count those with a token at position t: they are
-    alive. H is the old policy's entropy.
+    O⁺ are the d_t right responses of a group that have a token at position t, O⁻ its h_t wrong ones. H is the old
+    policy's entropy.
 
-        i in O⁺: r̃_it =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt
-        i in O⁻: r̃_it = −a1 − a2 h_t H_it⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
-        A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over the tokens that `normalise` names
+        i in O⁺: r̃_it =  a1 + a2 d_t H_it / Σ_{k∈O⁺} H_kt
+        i in O⁻: r̃_it = −a1 − a2 h_t H_it⁻¹ / Σ_{k∈O⁻} H_kt⁻¹
+        A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over all tokens of the group, the other class as 0 (`normalise`)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
     Defaults: the paper's.

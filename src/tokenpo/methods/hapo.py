@@ -100,13 +100,13 @@ def hapo(
     """Temperature, advantage and clip bounds of a token follow its entropy.
 
         ĥ   = x / max x where x > 0, else x / |min x|,   x = log H − the 0.8 quantile of log H, over the batch's tokens
-        (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
+        (1) T_t = T (1 + tau ĥ_t) while sampling, T the run's temperature; max, min and quantile of the batch before
         (2) A = (R_i − mean) / (std + 1e-6), mean and std (ddof 0) over the group's tokens; GRPO's A where any |A| ≥ 5
         (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
         (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
-    ĥ is −1 at the lowest entropy of the batch, 0 at the 0.8 quantile and 1 at the highest. (3) uses the low and high
+    (3) uses the low and high
     of (4). tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the four parts off.
     Defaults: as in the authors' scripts.
     Departures: ĥ is computed once over the rollout batch from H_old. entropy="current" takes the current policy over
