@@ -40,7 +40,7 @@ def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
     with torch.device(chosen.device):
         model = Qwen3ForCausalLM(config).to(getattr(torch, chosen.dtype))
     args = TokenPOConfig(
-        directory, use_cpu=chosen.device == "cpu", bf16=chosen.autocast, gradient_checkpointing=False,
+        directory, use_cpu=chosen.device == "cpu", bf16=chosen.autocast, method="grpo", gradient_checkpointing=False,
         report_to="none", num_generations=GROUP, per_device_train_batch_size=chosen.rows, fused_objective=True,
     )  # fmt: skip
     data = Dataset.from_dict({"prompt": ["1+1="] * chosen.rows})

@@ -1,6 +1,6 @@
 """For TRL scripts with one changed import: `from tokenpo.trl import GRPOConfig, GRPOTrainer`.
 
-Names and behaviour are TRL's, except for the loss: the classes extend `TokenPOConfig` and `TokenPOTrainer` of
+Names and behaviour are TRL's, except for the loss: the classes are `TokenPOConfig` and `TokenPOTrainer` of
 `tokenpo.hosts.trl`. `method="hapo"` in the config chooses the loss. Without `method` the loss is the one that TRL
 computes at the settings of the config; settings for which no method computes TRL's loss are rejected.
 `AsyncGRPOTrainer(method=...)` takes TRL's own config.
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .hosts.trl.asynchronous import AsyncGRPOTrainer
-    from .hosts.trl.config import GRPOConfig
-    from .hosts.trl.trainer import GRPOTrainer
+    from .hosts.trl.trainer import GRPOConfig, GRPOTrainer
 
 __all__ = ["AsyncGRPOTrainer", "GRPOConfig", "GRPOTrainer"]
 

@@ -47,7 +47,7 @@ def config(out: Path, **settings: Any) -> TokenPOConfig:
         "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "num_generations": 4, "seed": 3,
         "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none", "save_strategy": "no",
         "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "logging_steps": 1,
-        "disable_tqdm": True, "trace_every": 1, "max_steps": 2, **BACKEND,
+        "disable_tqdm": True, "trace_every": 1, "max_steps": 2, "method": "grpo", **BACKEND,
     }  # fmt: skip
     return TokenPOConfig(str(out), **(usual | settings))
 
@@ -75,6 +75,7 @@ LORA = LoraConfig(lora_dropout=0.1, target_modules=["q_proj"], task_type="CAUSAL
 
 def trainer(model: Any, out: Path, given: Mapping[str, Any] = {}, /, **settings: Any) -> TokenPOTrainer:
     """A trainer with these settings and arguments of its constructor."""
+    settings = {"method": None} | settings if "method" in given else settings
     return TokenPOTrainer(model, even, config(out, **settings), **{"train_dataset": prompts(), **given})
 
 

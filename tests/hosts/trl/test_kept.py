@@ -42,7 +42,7 @@ class Watched(TokenPOTrainer):
 @pytest.mark.parametrize("fused", [True, False])
 def test_ratios_are_over_what_transformers_keeps(fused: bool, model_dir: Path, tmp_path: Path) -> None:
     settings = {"num_iterations": 2, "fused_objective": fused, "temperature": HEAT, "kept_tokens": True, **CUT}
-    trainer = Watched(str(model_dir), even, config(tmp_path, **settings), train_dataset=prompts(), method="dr_grpo")
+    trainer = Watched(str(model_dir), even, config(tmp_path, method="dr_grpo", **settings), train_dataset=prompts())
     assert trainer.forward_passes.in_head is fused
     generate, asked = trainer.model.generate, []
 

@@ -13,8 +13,9 @@ import torch
 from trl import TrlParser  # pyright: ignore
 from trl.generation import vllm_generation as home  # pyright: ignore
 
+import refused
 import tokenpo
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, RolloutCorrection, TokenRatio
 from tokenpo.core.request_temperature import PROCESSOR
 from tokenpo.hosts.trl import TokenPOConfig, check_import
@@ -27,7 +28,7 @@ args = functools.partial(config, Path("unused"))
 
 
 def objective(requested: Any = None, /, **given: Any) -> tokenpo.Objective:
-    return chosen(args(**given), requested)
+    return chosen(args(**({"method": None} if requested else {}) | given), requested)
 
 
 def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +81,12 @@ def test_trls_parser_reads_the_settings() -> None:
     (given,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
     assert chosen(given) == tokenpo.method("dapo", high=0.3, dual=None)
     assert given.trace_every == 2
+
+
+@pytest.mark.parametrize("requested", ["gspo", tokenpo.method("gspo")])
+def test_two_methods(requested: Any) -> None:
+    assert objective(requested, method="gspo") == objective(requested) == tokenpo.method("gspo")
+    refused.check("gspo method=", lambda: objective(requested, method="grpo"), error=TokenPOError)
 
 
 def test_vllms_correction_is_a_weight_of_ours() -> None:

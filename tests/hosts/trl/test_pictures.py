@@ -41,13 +41,8 @@ def llava() -> tuple[Any, Any]:
         chat_template=TEMPLATE,
         num_additional_image_tokens=1,
     )
-    small: dict[str, Any] = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "initializer_range": 0.5,
-    }
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small: dict[str, Any] = {**sizes, "initializer_range": 0.5}
     seen = CLIPVisionConfig(**small, image_size=28, patch_size=14)
     said = Qwen3Config(**small, vocab_size=len(words), num_key_value_heads=1, head_dim=8)
     config = LlavaConfig(

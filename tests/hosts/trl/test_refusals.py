@@ -101,14 +101,9 @@ def test_a_trainer(names: str, settings: dict[str, Any], given: dict[str, Any], 
 
 
 SHAPE: dict[str, Any] = {
-    "vocab_size": 259,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-}
+    "vocab_size": 259, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+}  # fmt: skip
 EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 
 

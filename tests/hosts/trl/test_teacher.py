@@ -54,7 +54,7 @@ def test_gkd_is_trls_own_distillation(beta: float, model_dir: Path, teacher_dir:
     trainer = Beside(
         str(model_dir),
         even,
-        config(tmp_path, temperature=0.7, **given),
+        config(tmp_path, method=None, temperature=0.7, **given),
         train_dataset=prompts(),
         method=tokenpo.method("gkd", beta=beta),
         teacher_model=str(teacher_dir),
@@ -89,7 +89,7 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
     trainer = Scored(
         str(model_dir),
         even,
-        config(tmp_path, temperature=0.7, fused_objective=fused, **settings),
+        config(tmp_path, method=None, temperature=0.7, fused_objective=fused, **settings),
         train_dataset=prompts(),
         method=method,
         teacher_model=teacher,
@@ -108,7 +108,7 @@ def test_tokens_are_scored_by_the_teacher_and_learnt_from(
 def test_a_teacher_that_cannot_teach_is_refused(model_dir: Path, teacher_dir: Path, tmp_path: Path) -> None:
     def ask(method: str, teacher: str = str(teacher_dir)) -> None:
         given = {"train_dataset": prompts(), "method": method, "teacher_model": teacher}
-        TokenPOTrainer(str(model_dir), even, config(tmp_path), **given)
+        TokenPOTrainer(str(model_dir), even, config(tmp_path, method=None), **given)
 
     with pytest.raises(TokenPOError, match="teacher_model: grpo reads no teacher"):
         ask("grpo")

@@ -93,7 +93,7 @@ def test_a_written_config_is_given_a_section_that_it_lacks(tmp_path):
 
 
 def test_differences_name_the_setting_and_both_values():
-    new = parse_config({"train": {"lr": 0.5}, "method": {"name": "grpo", "low": 0.1}}, "test")
+    new = parse_config({"train": {"lr": 0.5}, "method": {"name": "dapo", "low": 0.1}}, "test")
     assert differences(Config(), new) == ["method.low: None -> 0.1", "train.lr: 0.0002 -> 0.5"]
     assert differences(new, new) == []
 

@@ -117,8 +117,8 @@ def runs(name: str, **train: float) -> dict:
         *((runs(name, minibatches=1, epochs=2), None) for name in ("tepo", "kl_cov", "grpo")),
         ({"model": {"path": "a/model"}}, RATE),
         ({"model": {"path": "a/model"}, "train": {"lr": 2e-4}}, None),
-        ({"critic": {}}, "the section [critic] is not read: grpo has no critic"),
-        ({"teacher": {"hint": "see"}}, "the section [teacher] is not read: grpo has no teacher and there is no"),
+        ({"critic": {}}, "the section [critic] is not read: dapo has no critic"),
+        ({"teacher": {"hint": "see"}}, "the section [teacher] is not read: dapo has no teacher and there is no"),
     ],
 )
 def test_unlikely_settings_are_noted(sections: dict, note: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`TokenPOConfig`: TRL's `GRPOConfig` with a method in place of the settings of TRL's own loss."""
+"""`TokenPOConfig`: TRL's `GRPOConfig`, where a method may replace the settings of TRL's own loss."""
 
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ class TokenPOConfig(Theirs):
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*Theirs._VALID_DICT_FIELDS, "method_options"]
 
-    method: str | None = setting("grpo", "Name of the method; `tokenpo methods` lists them.")
+    method: str | None = setting(None, "Name of the method; None: the one that computes TRL's own loss.")
     method_options: dict[str, Any] | str | None = setting(
         None, "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."
     )
@@ -71,10 +71,3 @@ class TokenPOConfig(Theirs):
     def kl_hold(self) -> KLHold | None:
         """The controller of a rollout batch's KL; None without `kl_target` and `kl_stop`."""
         return KLHold.of(self.kl_target, self.kl_stop)
-
-
-@dataclass
-class GRPOConfig(TokenPOConfig):
-    """TRL's `GRPOConfig`: trains TRL's own loss, if a method computes it, unless `method` names another."""
-
-    method: str | None = setting(None, "Name of the method; None: the one that computes TRL's own loss.")

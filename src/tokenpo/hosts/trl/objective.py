@@ -85,17 +85,21 @@ def with_reference(args: Any, objective: Objective) -> Any:
 
 
 def _resolved(args: Any, requested: str | Objective | None) -> Objective:
-    name, options, _ = named(args)
+    if requested is None:
+        name, options, _ = named(args)
+        return build_method(name, options)
+    name = requested.name if isinstance(requested, Objective) else requested
+    other = args.method not in (None, name)
     if isinstance(requested, Objective):
-        if options or name not in ("grpo", requested.name):
+        if other or args.method_options:
             raise TokenPOError(
-                f"method= is the objective {requested.name}, so TokenPOConfig.method and method_options say nothing: "
+                f"method= is the objective {name}, so TokenPOConfig.method and method_options say nothing: "
                 "leave them out"
             )
         return requested
-    if requested is not None and name not in (requested, "grpo"):
-        raise TokenPOError(f"method={requested!r} and TokenPOConfig.method={name!r} name two methods: give one")
-    return build_method(requested or name, options)
+    if other:
+        raise TokenPOError(f"method={name!r} and TokenPOConfig.method={args.method!r} name two methods: give one")
+    return build_method(name, args.method_options or {})
 
 
 def _penalty(args: Any, objective: Objective) -> Penalty | None:

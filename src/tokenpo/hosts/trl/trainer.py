@@ -26,7 +26,7 @@ from ...core.update import Update
 from ...methods import METHODS, paper
 from ...records import Tracer
 from .checks import CHECKS, apart, unmoved
-from .config import DEFAULTS, GRPOConfig, TokenPOConfig
+from .config import DEFAULTS, TokenPOConfig
 from .forward import ROW, Forward, by_policy, in_head, measured, place, replaced, require_finite
 from .objective import chosen, with_reference
 from .records import TokenPOCallback
@@ -63,7 +63,6 @@ class TokenPOTrainer(trl.GRPOTrainer):
 
     _tag_names: ClassVar[list[str]] = ["trl", "tokenpo"]
     _name = "TokenPO"
-    config_class: ClassVar[type[TokenPOConfig]] = TokenPOConfig
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class TokenPOTrainer(trl.GRPOTrainer):
     ) -> None:
         signature = inspect.signature(trl.GRPOTrainer.__init__)
         bound = signature.bind(self, model, reward_funcs, args, *rest, **named).arguments
-        args = _settings(self.config_class, args, model, method)
+        args = _settings(args, model, method)
         self.policy_objective = chosen(args, method, {**bound, "teacher_model": teacher_model})
         args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         self.cycle = Cycle.of(args, self.policy_objective)
@@ -228,25 +227,22 @@ class TokenPOTrainer(trl.GRPOTrainer):
         return update
 
 
-class GRPOTrainer(TokenPOTrainer):
-    """TRL's `GRPOTrainer`, for `tokenpo.trl`; arguments and errors are those of `TokenPOTrainer`."""
-
-    config_class: ClassVar[type[TokenPOConfig]] = GRPOConfig
+GRPOConfig, GRPOTrainer = TokenPOConfig, TokenPOTrainer  # for `tokenpo.trl`
 
 
-def _settings(kind: type[TokenPOConfig], args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
+def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
+    chosen_name = method.name if isinstance(method, Objective) else method
     if args is None:
         name = model if isinstance(model, str) else model.config._name_or_path
-        chosen_name = method.name if isinstance(method, Objective) else method or "grpo"
-        args = kind(f"{name.rstrip('/').split('/')[-1]}-{chosen_name}")
+        args = TokenPOConfig(f"{name.rstrip('/').split('/')[-1]}-{chosen_name or 'GRPO'}")  # TRL's is MODEL-GRPO
     if not isinstance(args, TokenPOConfig):
         given = "TRL's GRPOConfig" if isinstance(args, trl.GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(
-            f"TokenPOTrainer(args=...) is {given}, expected a TokenPOConfig: it takes the same settings, and so does "
-            "tokenpo.trl.GRPOConfig"
+            f"TokenPOTrainer(args=...) is {given}, expected a TokenPOConfig, which is tokenpo.trl.GRPOConfig: it takes "
+            "the same settings"
         )
     if args.method is None and method is not None:  # the method replaces TRL's loss
         refuse(touched(args, DEFAULTS))
         args = copy.copy(args)
-        args.method = "grpo"
+        args.method = chosen_name
     return args

@@ -77,7 +77,7 @@ class Method(BaseModel):
     """`name` (a method, or "file.py:function") and any keywords of that method's builder."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    name: str = "grpo"
+    name: str = "dapo"
 
     @property
     def label(self) -> str:
