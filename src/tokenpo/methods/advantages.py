@@ -386,7 +386,8 @@ def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
     """Shrinks the group's baseline toward the mean of other prompts; the importance weight is clipped and detached.
 
         V_i = ((n−1) · mean of the group's others + κ · mean of the other groups) / (n − 1 + κ)
-        κ   = Σ_i (R_i − mean_g)²/(N − K) / between;   between = variance of the K group means − within · mean_g 1/n_g
+        κ   = within / between,   within = Σ_i (R_i − mean_g R)² / (N − K) for K groups of n responses
+        between = variance of the K group means − within · the mean of 1/n over the groups
         A_i = (R_i − V_i) / (std of the batch + 1e-6)
         J = 1/Σ|o_i| Σ_i Σ_t sg[clip(r_it, 1−low, 1+high)] · A_i · lp_it
 

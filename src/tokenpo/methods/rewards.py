@@ -285,7 +285,7 @@ def hmpo(
     """The reward of a right answer falls with its length and is 0 beyond the median of its group's right answers.
 
         c_i = 1[R_i > threshold],   b = median of |o_j| over the responses of the group with c_j = 1
-        f(n) = clip(scale · cos(π n / 2b) + shift, 0, cap) where n ≤ b, 0 beyond
+        f(n) = clip(scale · cos(90° · n / b) + shift, 0, cap) where n ≤ b, 0 beyond
         R'_i = f(|o_i|) · c_i;   additive: c_i + f(|o_i|) · c_i
         A_i = (R'_i − mean_g R') / (std_g R' + 1e-6)
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ],  dual clip: A_i < 0
