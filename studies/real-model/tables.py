@@ -52,7 +52,7 @@ def compare(
 
 
 def word_of(pair: Pair) -> str:
-    words = [] if pair.above is None else ["larger" if pair.above == pair.a else "smaller"]
+    words = [] if pair.larger is None else ["larger" if pair.larger == pair.a else "smaller"]
     return ", ".join(words + ["alike"] * pair.equivalent)
 
 

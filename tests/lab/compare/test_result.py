@@ -38,7 +38,7 @@ def test_the_numbers_of_every_run(made):
     # dapo, seed 0: 0, 0.3, 0.6, 0.9, 1 at steps 0, 5, ... 20: (0/2 + 0.3 + 0.6 + 0.9 + 1/2) / 4
     assert area.values["dapo"][0] == pytest.approx(2.3 / 4, rel=1e-12)
     (pair,) = final.pairs
-    assert (pair.a, pair.b, pair.verdict, pair.p) == ("dapo", "grpo", "dapo above grpo", 2 / 256)
+    assert (pair.a, pair.b, pair.verdict, pair.p) == ("dapo", "grpo", "dapo larger than grpo", 2 / 256)
 
 
 def test_a_difference_within_the_margin_is_equivalent(made):
@@ -46,7 +46,7 @@ def test_a_difference_within_the_margin_is_equivalent(made):
     margins = {"accuracy": 0.41, "entropy": 0.01}
     comparison = compared(made(), ["accuracy", "entropy", "area"], margins=margins)
     verdicts = [result.pairs[0].verdict for result in comparison.results]
-    assert verdicts == ["dapo above grpo, by less than 0.41", "alike within ±0.01", "dapo above grpo"]
+    assert verdicts == ["dapo larger than grpo, by less than 0.41", "alike within ±0.01", "dapo larger than grpo"]
     assert [page.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
     assert comparison.results[1].pairs[0].reason == "p = 1. A difference of 0.01 or more: p = 0.00391."
     (pair,) = json.loads(to_json(comparison))["metrics"][1]["pairs"]
@@ -65,7 +65,7 @@ def test_json_holds_everything_and_reads_back(made):
     assert accuracy["values"]["grpo"]["3"] == pytest.approx(0.66)
     assert [pair["a"] + pair["b"] for pair in accuracy["pairs"]] == ["plaingrpo", "dapogrpo", "dapoplain"]
     assert {pair["comparisons"] for pair in accuracy["pairs"]} == {3}
-    assert accuracy["pairs"][0]["verdict"] == "plain above grpo" and accuracy["pairs"][0]["p_adjusted"] == 6 / 256
+    assert accuracy["pairs"][0]["verdict"] == "plain larger than grpo" and accuracy["pairs"][0]["p_adjusted"] == 6 / 256
     assert accuracy["pairs"][2]["differences"] == [0.0] * 8
     assert record["config"]["train"]["steps"] == 20 and "method" not in record["config"]
 
@@ -113,17 +113,17 @@ def test_the_table_and_its_summaries(made):
     comparison = compared(made("grpo,dapo,x@dapo:high=0.5", 8))
     text = shown(comparison)
     first, second, title, *table = text.splitlines()
-    assert first == "final accuracy, area under the evaluation curve: dapo above grpo; x above grpo"
+    assert first == "final accuracy, area under the evaluation curve: dapo larger than grpo; x larger than grpo"
     assert (second, title.strip()) == ("final entropy: all 2 pairs undecided", "3 methods on small, 8 seeds")
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table if line.startswith("│")]
     assert [row[:4] for row in cells[:2]] == [
         ["accuracy", "dapo − grpo", "1 − 0.67", "+0.33"], ["", "x − grpo", "1 − 0.67", "+0.33"],
     ]  # fmt: skip
-    assert cells[0][5:] == ["0.016", "dapo above grpo"] and len(cells) == 6
+    assert cells[0][5:] == ["0.016", "dapo larger than grpo"] and len(cells) == 6
     assert max(map(len, text.splitlines())) <= 120
     every = compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all")
     assert "│ dapo − grpo │" in shown(every)
-    assert page.summary(every.results[0]) == "dapo above grpo; x above grpo; 1 undecided"
+    assert page.summary(every.results[0]) == "dapo larger than grpo; x larger than grpo; 1 undecided"
     few = compared(made("grpo,dapo,x@dapo:high=0.5", 2))
     assert page.summary(few.results[0]) == "all 2 pairs undecided"
     assert page.summary(compared(made("grpo,dapo", 2)).results[0]) == "undecided"

@@ -32,10 +32,15 @@ def test_above_by_hand_and_swapped():
     """Differences 1 ... 6 of 6 seeds: p = 2/64, one comparison, mean 3.5."""
     pair, swapped = one([1, 2, 3, 4, 5, 6], [0] * 6), one([0] * 6, [1, 2, 3, 4, 5, 6])
     assert (pair.mean, pair.p, pair.adjusted) == (3.5, 2 / 64, 2 / 64)
-    assert (pair.verdict, pair.above, pair.family) == ("a above b", "a", 1)
+    assert (pair.verdict, pair.larger, pair.family) == ("a larger than b", "a", 1)
     assert pair.low < 3.5 < pair.high and pair.low >= 1 and pair.high <= 6
     assert pair.reason == "p = 0.0312, 6 seeds."
-    assert (swapped.verdict, swapped.mean, swapped.low, swapped.high) == ("b above a", -3.5, -pair.high, -pair.low)
+    assert (swapped.verdict, swapped.mean, swapped.low, swapped.high) == (
+        "b larger than a",
+        -3.5,
+        -pair.high,
+        -pair.low,
+    )
     assert (swapped.p, swapped.adjusted, swapped.reason) == (pair.p, pair.adjusted, pair.reason)
     assert judge(values(a=[1, 2], b=[1, 2]), []) == []
 
@@ -88,7 +93,7 @@ def test_the_whole_verdict_is_rarely_wrong():
     decided = [[verdict for verdict in verdicts if verdict != "undecided"] for verdicts in judged]
     assert 0.005 < sum(map(bool, decided)) / len(judged) <= 0.05
     wrong = [verdict for verdicts in decided for verdict in verdicts]
-    assert 0 < sum(verdict.endswith(" above a") for verdict in wrong) < len(wrong)  # in both directions
+    assert 0 < sum(verdict.endswith(" larger than a") for verdict in wrong) < len(wrong)  # in both directions
 
 
 # As accuracies differ: multiples of 1/200, often tied, often 0; or anything.

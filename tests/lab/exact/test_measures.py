@@ -162,7 +162,7 @@ def test_numbers(tmp_path, monkeypatch, capsys):
     assert found["still"]["two_modes"]["moved"][0] < found["dapo"]["two_modes"]["moved"][0]
     assert found["perfect credit"]["two_modes"]["progress"][0] > found["dapo"]["two_modes"]["progress"][0]
     out = capsys.readouterr().out
-    assert out.startswith("still compared with DAPO, in 2 worlds: cosine above in 0 and below in 0")
+    assert out.startswith("still compared with DAPO, in 2 worlds: cosine larger in 0 and smaller in 0")
     assert "free_length" in out and "numbers: all.json" in out
 
 

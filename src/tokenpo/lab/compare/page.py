@@ -101,7 +101,7 @@ def summary(result: Result) -> str:
     phrases = []
     for pair in result.pairs:
         if pair.decided:
-            phrase = f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict
+            phrase = f"{pair.a} and {pair.b} {pair.verdict}" if pair.larger is None else pair.verdict
             phrases.append(visible(phrase, limit=1000))
     for verdict, count in Counter(pair.verdict for pair in result.pairs if not pair.decided).items():
         every = f"all {count} pairs" if count == len(result.pairs) else str(count)

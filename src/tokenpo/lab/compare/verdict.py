@@ -164,7 +164,7 @@ class Pair:
     equal_adjusted: float | None = None
 
     @property
-    def above(self) -> str | None:
+    def larger(self) -> str | None:
         """The label of the method with the higher numbers if the difference is significant, else None."""
         if self.adjusted is None or self.adjusted > REACHED:
             return None
@@ -177,17 +177,17 @@ class Pair:
 
     @property
     def decided(self) -> bool:
-        return self.above is not None or self.equivalent
+        return self.larger is not None or self.equivalent
 
     @property
     def verdict(self) -> str:
-        """One of "LABEL above LABEL", "alike within ±M", "undecided", "not compared"."""
+        """One of "LABEL larger than LABEL", "alike within ±M", "undecided", "not compared"."""
         if self.adjusted is None:
             return "not compared"
-        if self.above is None:
+        if self.larger is None:
             return f"alike within ±{number(self.margin)}" if self.equivalent else "undecided"
-        above = f"{self.above} above {self.b if self.above == self.a else self.a}"
-        return f"{above}, by less than {number(self.margin)}" if self.equivalent else above
+        found = f"{self.larger} larger than {self.b if self.larger == self.a else self.a}"
+        return f"{found}, by less than {number(self.margin)}" if self.equivalent else found
 
     @property
     def reason(self) -> str:
@@ -197,7 +197,7 @@ class Pair:
         if not self.decided and not any(self.differences):
             return "Equal in every seed."
         corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
-        sentences = [f"p = {self.adjusted:.3g}{corrected}{f', {seeds} seeds' if self.above is not None else ''}."]
+        sentences = [f"p = {self.adjusted:.3g}{corrected}{f', {seeds} seeds' if self.larger is not None else ''}."]
         if not self.decided and seeds < least_seeds(self.family):
             sentences = [too_few(seeds, self.family)]
         if self.equivalent:

@@ -318,14 +318,14 @@ def show(results: Results, worlds: Sequence[str], stream: TextIO) -> None:
 
 
 def verdicts(results: Results, worlds: Sequence[str]) -> Iterator[str]:
-    """Sentences: in how many worlds each method is above and below DAPO by two standard errors, by measure."""
+    """Sentences: in how many worlds each method is larger and smaller than DAPO by two standard errors, by measure."""
     for label, found in results.items():
         if label in (BASE, PERFECT):
             continue
         told = []
         for key in MEASURES:
             signs = [_sign(found[world][key], results[BASE][world][key]) for world in worlds]
-            told.append(f"{key} above in {signs.count(1)} and below in {signs.count(-1)}")
+            told.append(f"{key} larger in {signs.count(1)} and smaller in {signs.count(-1)}")
         many = f"{len(worlds)} world{'s' * (len(worlds) > 1)}"
         yield f"{visible(label, limit=60)} compared with DAPO, in {many}: {'; '.join(told)}."
 
