@@ -40,14 +40,14 @@ def tr_grpo(
 ) -> Objective:
     """GRPO whose advantage is multiplied by a weight that grows with the token's probability.
 
-    The weight w is 1 up to p = mu, and 1.4 from p = 0.344 on. Another reading of its constants is shape="outside".
-
-        w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   p = exp(lp), detached
-        outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
+        w_it = clip(alpha · sigmoid(tau (p_it − mu)), lower, upper),   without gradient
         J = 1/N Σ_i 1/|o_i| Σ_t [ w_it min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
+
+    Two other readings of the paper are options: `shape="outside"`, and the "literal" one, which changes J's bracket.
+
+        outside:  w_it = clip(alpha (sigmoid(tau p_it) − mu), lower, upper)
         literal:  min(w_it r_it A_i, clip(w_it r_it, 1−low, 1+high) A_i) − beta · k3(w_it π_ref/π)
 
-    Confident tokens learn most: right ones are pushed up by w, wrong ones down by w.
     Defaults: the constants are second-hand; clip 0.2/0.2 and beta 0 as in GRPO.
     Options: weight_placement="ratio" with kl_weighting="inside" is the "literal" reading, which public reviews of the
     submission describe: eq. 9 there has the weight inside minimum and clip. Inside the divergence, too, it makes the
