@@ -10,6 +10,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import second
@@ -198,6 +199,18 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
     return "\n".join([head + style + legend, *panels]) + "</svg>\n"
 
 
+def moved(runs: dict[str, dict]) -> None:
+    """Largest KL of a batch against held-out accuracy: sums by the true reward, six batches, every method and rate."""
+    chosen = [x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith("sort")]
+    pairs = [(max(kl for kl in x["curve"]["kl"] if kl is not None), x["held_out"])
+             for x in chosen if len(x["curve"].get("kl", ())) == 6]  # fmt: skip
+    print("\n| largest KL of a batch | runs | held out, median | below 0.1 |\n| --- | --- | --- | --- |")
+    bounds = (0, 0.004, 0.01, 0.03, 0.1, math.inf)
+    for low, high in pairwise(bounds):
+        found = [y for kl, y in pairs if low <= kl < high]
+        print(f"| {low} to {high} | {len(found)} | {statistics.median(found):.2f} | {sum(y < 0.1 for y in found)} |")
+
+
 if __name__ == "__main__":
     made = {x["name"]: x for x in map(json.loads, (HERE / "runs.jsonl").read_text("utf-8").splitlines())}
     first = "{} {}".format
@@ -222,3 +235,4 @@ if __name__ == "__main__":
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
     rates(made)
+    moved(made)

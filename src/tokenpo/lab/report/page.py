@@ -17,6 +17,7 @@ from ..page.text import paragraph, percent, visible
 from .browser import browse, embed
 
 MOST_OTHER = 12
+UPDATE, REWARD = "update", "rewards/"  # TRL's number of the last update, and a mean for each reward function
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         Curve("clip_low_fraction", "below", 2),
     ]),
     (Chart("KL moved", "nats per token",
-           "How far a step's updates moved the policy (0 with one update); spikes mean steps too large."),
+           "How far a step's updates moved the policy (0 with one update); spikes mean steps too large. "
+           "No line where no token was evaluated, as when all groups have equal rewards."),
      [Curve("kl", "new against old (k3)")]),
     (Chart("Gradient norm", "before clipping", "Spikes come before collapses."), [Curve("grad_norm", "norm")]),
     (Chart("Explained variance", "of the returns, by the critic", low=None, high=1.0,
@@ -81,7 +83,8 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
     (Chart("Truncated", "share of responses", "Responses that hit the limit before they ended.", fraction=True),
      [Curve("truncated", "without an end")]),
     (Chart("Learning signal", "share", fraction=True, high=1.0,
-           help="Groups whose rewards are all equal teach nothing; effective tokens are those with a coefficient."), [
+           help="Effective tokens have a gradient. Zero-advantage groups teach nothing. Discarded groups were sampled and "
+           "left out by dynamic sampling, because their rewards are all equal."), [
         Curve("effective_tokens", "effective tokens"),
         Curve("zero_advantage_groups", "zero-advantage groups", 1),
         Curve("discarded_groups", "discarded groups", 2),
@@ -107,7 +110,7 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
         chosen[0] = chart, [*held_out, replace(training, label=f"{training.label} (= reward)")]
         if not _has(run, "eval/reward"):
             del chosen[1]
-    others = [name for name in run.names if name not in LOGGED and _has(run, name)]
+    others = [name for name in run.names if name not in LOGGED and name != UPDATE and _has(run, name)]
     for name in others[:MOST_OTHER]:
         title = visible(name.removeprefix(NOTE), limit=60)
         if name.startswith(NOTE):
@@ -115,6 +118,8 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
                 "Responses of which the verifier noted this; timeouts and crashes that stay are the verifier's fault."
             )
             chart = Chart(f"Verifier: {title}", "share of responses", text, fraction=True)
+        elif name.startswith(REWARD):
+            chart = Chart(f"Reward: {title.removeprefix(REWARD)}", "mean", "Mean of this reward function.", low=None)
         else:
             chart = Chart(title, "", "Not a metric this report knows; drawn as it was logged.", low=None)
         chosen.append((chart, [Curve(name, title)]))
