@@ -198,8 +198,6 @@ def t_spmo(
 ) -> Objective:
     """Compares the mean reward after a token with that after its alternatives at the same prefix.
 
-    The abstract says that tokens get credit by matching the prefixes of a group's responses. The formulas are ours.
-
         A_it = A(o_i,<t, o_it),   J_it = min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
         A(u, v)  = mean R of the responses that go on from prefix u with token v
                  − mean R of those that go on from u with another token;   0 where none does
@@ -207,8 +205,7 @@ def t_spmo(
         count="rollouts":  J = 1/Σ|o_i| Σ_i Σ_t J_it
 
     U is the set of pairs at which responses of a group branch, over the rollout batch. A response that ends at u has no
-    next token there. Sampled responses soon share no prefix: only the tokens at which they branch learn.
-
+    next token there.
     Defaults: ours.
     """
     return Objective(PrefixTree(count == "pairs"), Clip(FixedBounds(low, high)), TokenMean())

@@ -87,9 +87,8 @@ def igrpo(
         o_1, ..., o_G ~ π_old(· | x, d*),    the group that is compared and trained on
         A_i, J as in GRPO, every probability given x and d*
 
-    From the abstract and summaries: drafts are sampled, the best by the same reward is appended to the prompt, and GRPO
-    trains on the refinements alone. A test asks once, without drafts. Ours: 8 drafts, the template, the first of equal
-    drafts, beta 0 and clip 0.2/0.2.
+    Drafts are not trained on, and a test asks once, without drafts.
+    Defaults: ours: 8 drafts, the template, the first of equal drafts, beta 0 and clip 0.2/0.2.
     Note: drafts cost sampled tokens, which `continued_tokens` of a run counts. A loop of your own calls
     `objective.credit.by.prompt(prompt, draft)`.
     Reductions: without a draft in the prompt it is GRPO; the loss itself is GRPO's.
@@ -254,10 +253,10 @@ def ospo(
         A_it  = A_i + share · (K_i φ_ik − Σ_j φ_ij) / (std_g R + 1e-6),   k the segment of t, K_i segments
         J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    The mean of A_it over the segments is A_i: credit only moves between segments. Reconstructed from the abstracts of
-    v1 and v2 and from summaries. Ours: four segments of nearly equal numbers of tokens, two to a union (`separator`
-    cuts at lines, the paper at phrases and sentences); omitted segments are cut from the text; all coalitions of at
-    most ten segments are scored; share 1; GRPO's clip and denominator.
+    The mean of A_it over the segments is A_i: credit only moves between segments.
+    Defaults: ours: four segments of nearly equal numbers of tokens, two to a union (`separator` cuts at lines, the
+    paper at phrases and sentences); omitted segments are cut from the text; all coalitions of at most ten segments are
+    scored; share 1; GRPO's clip and denominator.
     Notes: φ_k depends on later segments, so the paper's claim that the optimal policy stays the same does not follow.
     It suits tasks that reward the text itself: if a verifier reads only the final answer, its segment gets all the
     value.
