@@ -124,7 +124,7 @@ def ktae(
         a, b = right and wrong responses of the group that contain v;   c, d = those that do not
         F  = exp(−2 p), 0 where p = 1;   p of Fisher's exact test of [[a, b], [c, d]], two-sided
         IG = entropy of right or wrong, bits, less what is left of it once one knows whether v appears
-        f_y = 3 q_y / (q_y + 1 + n_y / n̄),   q_y the share of v in the n_y tokens of class y (+ right, − wrong), n̄ their mean
+        f_y = 3 q_y / (q_y + 1 + n_y / n̄),   q_y the share of v in the n_y tokens of y: + right, − wrong; n̄: mean n_y
         x  = asin √(a/(a+c)) − asin √(b/(b+d)) + f₊/(f₋ + 1e-5) − f₋/(f₊ + 1e-5)
         k_v = top · tanh((alpha F + beta IG) x / (2 (alpha + beta)));   A_it = A_i + k_v of its token
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
