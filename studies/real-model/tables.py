@@ -201,7 +201,7 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
 
 def moved(runs: dict[str, dict]) -> None:
     """Largest KL of a batch against held-out accuracy: sums by the true reward, six batches, every method and rate."""
-    chosen = [x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith("sort")]
+    chosen = [x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith(("sort", "group"))]
     pairs = [(max(kl for kl in x["curve"]["kl"] if kl is not None), x["held_out"])
              for x in chosen if len(x["curve"].get("kl", ())) == 6]  # fmt: skip
     print("\n| largest KL of a batch | runs | held out, median | below 0.1 |\n| --- | --- | --- | --- |")

@@ -83,8 +83,8 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
     (Chart("Truncated", "share of responses", "Responses that hit the limit before they ended.", fraction=True),
      [Curve("truncated", "without an end")]),
     (Chart("Learning signal", "share", fraction=True, high=1.0,
-           help="Effective tokens have a gradient. Zero-advantage groups teach nothing. Discarded groups were drawn and "
-           "left out by dynamic sampling, because their rewards are all equal."), [
+           help="Effective tokens have a gradient. Zero-advantage groups teach nothing. Dynamic sampling leaves out "
+           "discarded groups, because their rewards are all equal."), [
         Curve("effective_tokens", "effective tokens"),
         Curve("zero_advantage_groups", "zero-advantage groups", 1),
         Curve("discarded_groups", "discarded groups", 2),
