@@ -44,9 +44,9 @@ def script(folder: Path, config) -> list[str]:
     return [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), str(recipe / "config.json")]
 
 
-def twice(small, tmp_path):
+def twice(small, tmp_path, **evaluate):
     """The config of a run that will be disturbed; the same run, undisturbed, is made in `once`."""
-    settings = {"evaluate": {"problems": 0}, "method": {"name": "hapo"}}
+    settings = {"evaluate": {"problems": 0, **evaluate}, "method": {"name": "hapo"}}
     train(small(tmp_path / "once", **settings), View())
     return small(tmp_path / "twice", **settings)
 
@@ -70,12 +70,14 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys, m
     assert logged(tmp_path / "once") == logged(tmp_path / "twice")
 
 
-def test_a_failed_reward_loses_no_step(small, coin, tmp_path, monkeypatch):
-    config = twice(small, tmp_path)
-    score, batches = coin.score, iter(range(1, 100))
+@pytest.mark.parametrize(("split", "asked", "step"), [("train", 4, 3), ("test", 2, 2), ("test", 3, 4)])
+def test_a_failed_reward_loses_no_step(split, asked, step, small, coin, tmp_path, monkeypatch):
+    """In a rollout, in an evaluation, and in the last one."""
+    config = twice(small, tmp_path, problems=2, every=2, samples=0)
+    score, asks = coin.score, iter(range(1, 100))
 
     def failing(*arguments):
-        if next(batches) == 4:
+        if coin.seen[-1][0] == split and next(asks) == asked:
             raise TokenPOError("the reward's service is down")
         return score(*arguments)
 
@@ -83,7 +85,7 @@ def test_a_failed_reward_loses_no_step(small, coin, tmp_path, monkeypatch):
     watch = Watch()
     with pytest.raises(TokenPOError, match="down"):
         train(config, watch)
-    assert f"saved after step 3; go on with: tokenpo train --resume {tmp_path / 'twice'}" in watch.lines
+    assert f"saved after step {step}; go on with: tokenpo train --resume {tmp_path / 'twice'}" in watch.lines
     resume(tmp_path / "twice", View())
     assert logged(tmp_path / "once") == logged(tmp_path / "twice")
 

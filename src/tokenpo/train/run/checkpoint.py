@@ -42,6 +42,7 @@ class Progress:
         learner: as from `Learner.state_dict`.
         sizes: bytes of each JSON Lines file.
         settings: the settings that the run's steps depend on; empty before the first step.
+        unlogged: the metrics of a step whose evaluation failed, which come before the next step.
     """
 
     step: int = 0
@@ -49,6 +50,7 @@ class Progress:
     learner: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    unlogged: Mapping[str, float] = field(default_factory=dict)
 
 
 def save(directory: Path, progress: Progress, trained: Trained | None = None, critic: Trained | None = None) -> Path:

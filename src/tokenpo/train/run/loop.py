@@ -24,7 +24,7 @@ from .directory import (
     plan_resume,
 )
 from .embedded import Local
-from .step import Run, View
+from .step import Clock, Run, View
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,8 @@ def _go_on(run: Run, notes: list[str]) -> Outcome:
                 before = run.evaluate()
                 run.records.log({"step": 0, **before.metrics()})
                 run.view.say(f"before: {before}")
+            if run.unlogged:
+                run.end({**run.unlogged}, Clock())
             while run.number < config.train.steps and not run.interrupt.asked:
                 run.step()
             run.save()

@@ -66,6 +66,7 @@ class Run:
         self.model, self.plan, self.records, self.view = model, plan, records, view
         self.config, self.learner = plan.config, model.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
+        self.unlogged = progress.unlogged
         self.interrupt = Interrupt()
         self.watch = Watch(progress.step, rewarded=plan.objective.needs.isdisjoint(TAUGHT))
 
@@ -80,8 +81,7 @@ class Run:
             return
         except TokenPOError:
             if self.number:  # nothing has changed since
-                self.save()
-                self.view.say(f"saved after step {self.number}; go on with: tokenpo train --resume {self.records.path}")
+                self.rescue({})
             raise
         if self.interrupt.asked:
             return  # nothing has changed yet: a resumed run draws the same responses
@@ -141,10 +141,16 @@ class Run:
     def end(self, metrics: dict[str, float], clock: Clock) -> None:
         """Ends a step, trained or skipped: evaluation if due, metrics, checkpoint if due."""
         config, number = self.config, self.number
+        metrics = {"step": number, "seconds_update": 0.0, **metrics}
         if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
-            with clock.part("evaluation"):
-                metrics |= self.evaluate().metrics()
-        metrics = {"step": number, **metrics, "seconds_update": 0.0, **clock.summary()}
+            try:
+                with clock.part("evaluation"):
+                    metrics |= self.evaluate().metrics()
+            except TokenPOError as error:
+                if not isinstance(error, NotFinite):
+                    self.rescue(metrics | clock.summary())
+                raise
+        metrics |= clock.summary()
         self.records.log(metrics)
         self.view.step(metrics, config.train.steps)
         self.warn(self.watch(metrics))
@@ -160,11 +166,16 @@ class Run:
         go_on = f"tokenpo train --resume {self.records.path} --accept-changes --set ..."
         return enough_memory(doing, f"lower {settings}, and go on from the last checkpoint with {go_on}")
 
-    def save(self) -> None:
+    def save(self, unlogged: Mapping[str, float] = {}) -> None:
         state, records = self.learner.state_dict(), self.records
-        progress = Progress(self.number, self.cursor, state, records.sizes(), self.plan.settings)
+        progress = Progress(self.number, self.cursor, state, records.sizes(), self.plan.settings, unlogged)
         self.model.save(records.path, progress)
         checkpoint.prune(records.path, self.config.output.keep, self.number)
+
+    def rescue(self, unlogged: Mapping[str, float]) -> None:
+        """Saves before an error ends the run."""
+        self.save(unlogged)
+        self.view.say(f"saved after step {self.number}; go on with: tokenpo train --resume {self.records.path}")
 
     def warn(self, texts: Sequence[str]) -> None:
         for text in texts:
