@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import fourth
 import second
 import third
 from study import METHODS
@@ -90,7 +91,7 @@ def tuned(runs: dict[str, dict]) -> dict[str, float | None]:
 def sides(runs: dict[str, dict]) -> None:
     print("\n| run | in training | last batch | held out | - | 3 digits | bare | entropy | equal groups |")
     for name, x in runs.items():
-        if name.split(" ")[0] in ("tune", "sort", *METHODS) and name != "dapo 1":
+        if name.split(" ")[0] in ("tune", "sort", "groups", *METHODS) and name != "dapo 1":
             continue
         curve, rest = x["curve"], {k: x[k] for k in ("differences", "three_digits", "bare") if k in x}
         ends = [f"{curve[k][-1]:.2f}" for k in ("entropy", "equal_reward_groups")] if curve else ["", ""]
@@ -135,12 +136,29 @@ def rates(runs: dict[str, dict]) -> None:
         print(*key, f"{statistics.fmean(of_seed.values()):.3f}", [round(x, 3) for x in of_seed.values()])
     named = {" ".join(map(str, key)): of_seed for key, of_seed in values.items()}
     for family in (four, two):
-        pairs = [tuple(" ".join(map(str, side)) for side in pair) for pair in family]
-        for pair in judge(named, pairs, margin=MARGIN):
-            ahead = f"{sum(d > 0 for d in pair.differences)} of {len(seeds)} above, p {pair.p:.3g}"
-            word = word_of(pair) if pair.decided else "undecided"
-            gap = f"{pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] {ahead}, {pair.adjusted:.3g} corrected"
-            print(f"{pair.a} less {pair.b}: {gap}, {word}")
+        verdicts(named, [tuple(" ".join(map(str, side)) for side in pair) for pair in family])
+
+
+def groups(runs: dict[str, dict]) -> None:
+    """DAPO with groups of 4 and of 2 against groups of 8."""
+    seeds = [s for s in fourth.SEEDS if all(fourth.label(size, s) in runs for size in fourth.GROUPS)]
+    named = {
+        f"{size} {measure}": {s: of(runs[fourth.label(size, s)]) for s in seeds}
+        for size in fourth.GROUPS for measure, of in MEASURES.items()
+    }  # fmt: skip
+    print(f"\nGroups: {len(seeds)} seeds")
+    for key, of_seed in named.items():
+        print(key, f"{statistics.fmean(of_seed.values()):.3f}", [round(x, 3) for x in of_seed.values()])
+    verdicts(named, [(f"{size} {measure}", f"8 {measure}") for size in (4, 2) for measure in MEASURES])
+
+
+def verdicts(named: dict[str, dict[int, float]], pairs: list) -> None:
+    """Prints each pair's difference and verdict, with one correction for all."""
+    for pair in judge(named, pairs, margin=MARGIN):
+        ahead = f"{sum(d > 0 for d in pair.differences)} of {len(pair.differences)} above, p {pair.p:.3g}"
+        word = word_of(pair) if pair.decided else "undecided"
+        gap = f"{pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] {ahead}, {pair.adjusted:.3g} corrected"
+        print(f"{pair.a} less {pair.b}: {gap}, {word}")
 
 
 # ---- The picture
@@ -235,4 +253,5 @@ if __name__ == "__main__":
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
     rates(made)
+    groups(made)
     moved(made)
