@@ -253,5 +253,6 @@ if __name__ == "__main__":
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
     rates(made)
-    groups(made)
+    if fourth.label(2, fourth.SEEDS[1]) in made:
+        groups(made)
     moved(made)
