@@ -243,8 +243,9 @@ def options(name: str) -> str:
     for key, option in options_of(METHODS[name]).items():
         if not option.words:
             raise SystemExit(f"{name}: the annotation of option {key} has no words")
-        values = ", ".join(f'"{choice}"' for choice in option.choices)
-        values = short(option.allowed.text) if option.allowed else values
+        choices = [f'"{choice}"' for choice in option.choices]
+        named = all(choice in option.words for choice in choices)
+        values = short(option.allowed.text) if option.allowed else ", ".join(choices) * (not named)
         rows.append((f"`{key}={literal(option.default)}`", option.words, values))
     if [words for given, words, _ in rows if given.startswith(("`low=", "`high="))] == ["clip below", "clip above"]:
         low, high = (next(row for row in rows if row[0].startswith(f"`{key}=")) for key in ("low", "high"))
@@ -259,10 +260,9 @@ def literal(value: object) -> str:
 
 
 def short(text: str) -> str:
-    """A range in signs: "a finite number >= 0" becomes "≥ 0, finite"."""
-    text = re.sub(r"^a finite number ([<>]=? \S+?)(,|$)", r"\1, finite\2", text)
-    text = re.sub(r"^a finite number", "finite", re.sub(r"^a whole number", "integer", text))
-    return re.sub(r"^a number ", "", text).replace(">=", "≥").replace("<=", "≤").removeprefix("in ")
+    """A range in signs: "a finite number >= 0" becomes "≥ 0"."""
+    text = re.sub(r"^a whole number", "integer", text)
+    return re.sub(r"^a (finite )?number( |$)", "", text).replace(">=", "≥").replace("<=", "≤").removeprefix("in ")
 
 
 def families() -> str:

@@ -63,7 +63,6 @@ def lite_ppo(
         A_i = (R_i − mean_g R) / (std R + eps),   std over all responses of the batch, ddof 1
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-    A nearly unanimous group has a small deviation of its own, which GRPO divides by. Here all groups share one scale.
     Defaults: clip 0.2/0.2, the token mean, eps 1e-6 and no dual clip. TRL and ms-swift add eps 1e-4.
     Options: of="advantages" is AReaL's scale (its eps is 1e-5), which leaves out that the means of groups differ.
     Departures: ROLL's example adds a dual clip, whitening and a divergence.
@@ -86,8 +85,6 @@ def prpo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         A_i = (R_i − mean R) / (std R + 1e-6),   both over all responses of the batch, ddof 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-    One response a prompt suffices, but the prompt's difficulty stays in the advantage: any answer to an easy prompt is
-    pushed up, and a group of equal rewards learns unless the whole batch agrees.
     Defaults: clip 0.2/0.2 and the token mean (ours).
     Reductions: with one group in the batch it is DAPO's loss with that clip, times √(n/(n−1)).
     """

@@ -71,8 +71,7 @@ def decoupled(*, low: Low = 0.2, high: High = 0.2, dual: Dual = None) -> Objecti
     A stale token would be clipped for what the updates since have done to it. The policy before the latest update is
     interpolated from the two ends, without scoring the responses again (AReaL's prox_logp_method="loglinear").
     Defaults: clip 0.2/0.2, no dual clip (its settings).
-    Departures: the advantage is GRPO's. The framework's weight exp(lp_prox − lp_old), off by default, is left out. Your
-    loop gives `staleness`; it is 0 in engines that sample anew after every update.
+    Departures: the advantage is GRPO's. The framework's weight exp(lp_prox − lp_old), off by default, is left out.
     Reductions: g ≤ 1 everywhere is DAPO with that clip.
     """
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ProximalRatio(), dual), TokenMean())
@@ -388,7 +387,6 @@ def up(*, low: Low = 0.2, dual: Dual = None) -> Objective:
         J_it = A_i π/sg[π] where A_i > 0,   max(min(r_it A_i, clip(r_it, 1−low, ∞) A_i), dual · A_i) elsewhere
         J = 1/Σ|o_i| Σ_i Σ_t J_it
 
-    A right token that the old policy found unlikely is neither clipped nor weighted by its ratio.
     Defaults: low 0.2, no dual clip (code).
     Reductions: at lp = lp_old it is DAPO.
     """

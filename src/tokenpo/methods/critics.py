@@ -42,13 +42,12 @@ def ppo(
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
         L_critic = 1/Σ|o_i| Σ_i Σ_t ½ max((v_it − G_it)², (clip(v_it, V_it ± value_clip) − G_it)²)
 
-    V_it is the value of the critic before token t and before the update. V and A pass through tokens outside the mask.
+    V and A pass through tokens outside the mask.
     Defaults: as in verl's code, like the whitening and the token mean.
     Options: entropy is the reward of maximum-entropy RL, as a sample of it. Its authors' code (2407.18143) adds it to
     the reward with augmented_reward; coefficients there are 0.01 and 0.02.
     Departures: V after a response that was cut off is 0, as in verl. One critic, gamma and lam serve reward and
     entropy; EAPO has a second critic with its own.
-    Notes: with a wrong V only lam = 1 gives the exact gradient.
     Reductions: lam = gamma = 1 without whitening is R − V; a V of 0 everywhere then leaves R, and whitened it is
     REINFORCE++. gamma = lam = 0 is the reward of the token less V.
     """
@@ -124,7 +123,6 @@ def rto(
     Defaults: dpo and bound 0.05 (the authors' script), beta 0.01, lam 0.95, clip 0.2/0.2, value_clip 0.2 and the mean
     of response means, as in OpenRLHF, from which the authors' code is derived (its loss was read in copies).
     Departures: the authors bound the reward of a response to ±10. The critic's loss is a mean over tokens here.
-    Note: π_dpo rewards a token whether the response is right or not.
     Reductions: dpo = 0 with responses of one length is PPO.
     """
     rewards = TokenRewards(beta, teacher=dpo, bound=bound)

@@ -154,7 +154,7 @@ def vespo(
     Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the
     docstring of the authors' code has other numbers).
     Departures: the anchor is the old policy; TRL puts the correction for the sampler into W, here `SoftWeight.inside`.
-    The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is far from 1.
+    The authors' code takes the token mean of the micro-batch.
     Reductions: at lp = lp_old the gradient is REINFORCE's with group advantages, as is DAPO's. Up to the factor e^(1e-4
     (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
     """

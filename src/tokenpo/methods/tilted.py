@@ -116,7 +116,7 @@ def target_po(*, eta: Heat = 1.0) -> Objective:
     The push is bounded by 1 and ends where p = q, without a clip.
     Defaults: eta 1 (code).
     Departures: the loss is taken through its slope, so the value shown is not L. If an update holds a part of a group,
-    p is of that part. Likelihoods of long responses differ by many nats: then p and q are nearly one-hot.
+    p is of that part.
     Reductions: with equal rewards at lp = lp_old it does not move.
     """
     return Objective(TargetGap(eta), AnyPolicy(), ConstantLength(1.0), penalties=(Sloped(Moved()),))

@@ -205,7 +205,7 @@ def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High =
     first order in the weights of the head: a wrong token with a large s drags them down.
     Defaults: as in the paper, section 7.3. The paper's dynamic sampling is a setting of the engine.
     Departures: right means a reward above the group's mean. s runs over the whole vocabulary, in the paper over the
-    tokens that occur in the group. tau can be negative; then nearly every wrong token is selected.
+    tokens that occur in the group.
     Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right responses help each other; beta =
     −inf with eta = 0 then learns from right responses alone.
     """
