@@ -46,7 +46,8 @@ def opd(
     Defaults: coef 1, gamma 0, no clip of the ratio (code); no bound.
     Departures: the code sums over tokens; J is a token mean. x compares the teacher with the old policy; the code
     compares it with the policy that sampled, as the correction "bypass" does here. The bound is ours.
-    Notes: the teacher needs the student's tokenizer and temperature. `tokenpo.with_teacher` adds the same credit to any method.
+    Notes: the teacher needs the student's tokenizer and temperature. `tokenpo.with_teacher` adds the same credit to any
+    method.
     Reductions: without rewards and with gamma = 0 each token stands alone. With a teacher that is the old policy only
     the rewards are left.
     """
