@@ -199,7 +199,7 @@ def origin(name: str, first: str) -> str:
     if first:
         return f"*Paper* and source of the formula: as [`{first}`](#{first})."
     doubt = ", so it may differ from the paper" if re.search("hand|recon", source.provenance) else ""
-    note = f": {plain(source.note)}" if source.note else ""
+    note = f". {plain(source.note[0].upper() + source.note[1:])}" if source.note else ""
     read = "" if doubt or source.provenance == "own" else "from "
     told = f"*Formula*: {read}[{source.provenance}](README.md#provenance){doubt}{note}."
     return f"*Paper*: {plain(source.title)}, {linked(source.reference)}.\n{told}"

@@ -86,8 +86,6 @@ def lopti(
         J = 1/Σ|o_i| Σ_i Σ_t s_it [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
         first pass: s_it = 1[p_old,it < eta],   second pass: s_it = 1[p_old,it ≥ eta]
 
-    The improbable tokens, whose gradients are the largest, move the policy first. The probable ones learn on the policy
-    that has moved.
     Defaults: as Advantage Reweighting's, with a 0 and eta 0.4 (code). The authors' script for both has a 0.3, eta 0.5.
     Options: `high_first` swaps the passes, the paper's ablation (a negative threshold in the authors' code).
     Departures: `bounded_kl` as in Advantage Reweighting. An engine makes every pass over all minibatches, empty ones

@@ -276,9 +276,9 @@ def mt_grpo(
                norm(R^turn + R^out)_i                  where no result came
         J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
-    With norm="joint" there is one scale: d = max(std_g(R^out + coef R^turn), std_g R^out) + 1e-4, and
-        A_it = (R^out + coef R^turn − mean_g)_i / d   in the first turn
-               (R^out − mean_g)_i / d                 after it
+    With norm="joint" there is one scale, d, and with x = R^out + coef R^turn
+        A_it = (x_i − mean_g x) / d in the first turn,   (R^out_i − mean_g R^out) / d after it
+        d = max(std_g x, std_g R^out) + 1e-4
 
     R^out is the sum of the last `outcome_rewards` reward functions, R^turn the sum of those before them.
     Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in

@@ -258,8 +258,6 @@ def ospo(
     paper at phrases and sentences); omitted segments are cut from the text; all coalitions of at most ten segments are
     scored; share 1; GRPO's clip and denominator.
     Notes: φ_k depends on later segments, so the paper's claim that the optimal policy stays the same does not follow.
-    It suits tasks that reward the text itself: if a verifier reads only the final answer, its segment gets all the
-    value.
     The embedded engine scores 11 parts of a response by default.
     Reductions: share = 0, one segment, or segments of equal value are GRPO.
     """
@@ -356,7 +354,7 @@ def otb(
         J = 1/Σ|o_i| Σ_i Σ_t [ρ_it] min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
     G_it is the reward still to come: R_i where it all arrives at the end, the sum of `token_reward` from t on
-    otherwise.
+    otherwise. [ρ_it] stands for a factor that only the correction has.
     Defaults: zero_tail as in the code that was read: where a single rollout is left, B = 0. The clip, 0.2 on both
     sides, and the token mean are the framework's.
     Departures: token t is the t-th response token, tool tokens left out, as in the framework. A group of one keeps its

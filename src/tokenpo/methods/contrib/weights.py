@@ -334,7 +334,7 @@ def tw_grpo(
 ) -> Objective:
     """Weighs tokens more at positions where the next-token distributions of the group differ.
 
-        L_itv = log-probability of token v at position t of response i, −log V where it has ended
+        L_itv = log-probability of token v at position t of response i, −log of the vocabulary's size where it has ended
         L̄_tv = mean_i L_itv
         d_t = mean_i Σ_v (exp(D) − D − 1),   D = L̄_tv − L_itv clamped to ±11      (`divergence`)
         w_t = 1 + (alpha − 1) · (d_t − min d) / (max d − min d + 1e-8)
