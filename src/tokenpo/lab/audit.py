@@ -15,6 +15,7 @@ from ..base.errors import MissingInput, TokenPOError
 from ..records.run import PLACES
 from ..train.tasks.extract import last_marked, spoken, whole
 from ..train.tasks.files import READERS, read_rows
+from ..train.tasks.maths.notes import REPEATED, UNREADABLE
 from ..train.tasks.types import Problem, Score
 from ..train.tasks.verify import VerifierOptions, asked, make_verifier
 
@@ -116,20 +117,20 @@ def audit(lines: Sequence[Line]) -> Audit:
     judged = [line for line in lines if line.reference is not None]
     scores = dict(zip(map(id, judged), _scores(judged), strict=True))
     paid = [line for line in lines if line.rewarded]
-    notes = {_note(scores, line) for line in paid if id(line) in scores}
-    foreign = notes == {"no answer"}  # as in the quickstart: `math` does not know the form of the answers
+    read = [scores[id(line)].answer for line in paid if id(line) in scores]
+    foreign = bool(read) and not any(read)  # as in the quickstart: `math` does not know the form of the answers
 
     def of(rows: Sequence[Line], said: Callable[[Line], str]) -> list[tuple[Line, str]]:
         return [(line, text) for line in rows if (text := said(line))]
 
     def refused(line: Line) -> str:
         score = scores.get(id(line))
-        if score is None or foreign or score.correct or score.note in ("question repeated", "unreadable reference"):
+        if score is None or foreign or score.correct or score.note in (REPEATED, UNREADABLE):
             return ""
         return f"math reads {score.answer or 'no answer'}, the reference is {line.reference}"
 
     def echoes(line: Line) -> str:
-        return "its value is not worked out" if _note(scores, line) == "question repeated" else ""
+        return "its value is not worked out" if id(line) in scores and scores[id(line)].note == REPEATED else ""
 
     def missed(line: Line) -> str:
         return f"the reference is {line.reference}" if id(line) in scores and scores[id(line)].correct else ""
@@ -163,10 +164,6 @@ def _scores(lines: Sequence[Line]) -> list[Score]:
         return verifier([line.problem for line in lines], [line.completion for line in lines], [[]] * len(lines))
     finally:
         verifier.close()
-
-
-def _note(scores: Mapping[int, Score], line: Line) -> str:
-    return scores[id(line)].note if id(line) in scores else ""
 
 
 def _cut_off(line: Line) -> str:

@@ -222,11 +222,8 @@ def test_a_mean_is_over_what_has_not_left(aggregate: Aggregate) -> None:
 )
 def test_distances_of_a_tokens_probabilities(name: str, distance: list[float]) -> None:
     """From 0.8 to 0.5 and from 0.2 to 0.5, of "this token or another"; kept is what is at most the bound."""
-    sampled, now, mask = (
-        torch.tensor([[0.8, 0.2]]).log(),
-        torch.tensor([[0.5, 0.5]]).log(),
-        torch.ones(1, 2, dtype=bool),
-    )
+    sampled, now, mask = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.5, 0.5]]).log(), torch.ones(1, 2) > 0
+    assert criterion("token", name, high=0.0)(now - now, mask, sampled).all(), "equal to the bound"
     for high, kept in [(distance[0] + 1e-6, True), (distance[0] - 1e-6, False)]:
         for over in ("token", "mean", "every"):
             seen = criterion(over, name, high=high)(now - sampled, mask, sampled)

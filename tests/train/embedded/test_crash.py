@@ -167,6 +167,9 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     (line,) = lines(run, "changes.jsonl")
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
     assert json.loads((run / "config.json").read_text())["method"]["name"] == "ha_dw"
+    for steps, name in (4, "ppo"), (5, "hapo"):  # the first checkpoint lacks a critic, the second has one too many
+        sections = {"method": {"name": name}, "train": {"steps": steps, "minibatches": 1}}
+        assert resume(run, View(), tiny("run", **sections), accept=True).steps == steps
 
 
 def test_two_processes_do_not_train_one_run(tiny):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from . import engine
+from .notes import REPEATED, UNREADABLE
 from .reading import Answer, is_balanced, read
 from .spelling import MARKDOWN, spelled
 from .units import is_unit
@@ -34,7 +35,7 @@ def equal(references: list[str], text: str, marked: bool, question: str = "") ->
     equals = [gold for gold in golds if gold is not None and same(gold, answer)]
     readable = all(gold is not None and is_readable(gold) for gold in golds)
     right = any(not repeats(answer, gold, question) for gold in equals)
-    note = "" if right else "question repeated" if equals else "" if readable else "unreadable reference"
+    note = "" if right else REPEATED if equals else "" if readable else UNREADABLE
     return [right, note, written(answer)[:_WRITTEN], readable]
 
 
