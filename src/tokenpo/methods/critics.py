@@ -79,7 +79,7 @@ def vapo(
     """PPO whose lambda grows with the length of the response, with a critic fitted to returns.
 
         lam_i = 1 − 1/max(alpha |o_i|, 1);   δ, A_it, G_it and L_critic as in ppo with gamma = 1
-        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − coef · NLL of right responses
+        J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − coef · mean −lp of right responses
 
     Defaults: alpha 0.05, critic_lam 1 (second-hand; the floor is that of NeMo-RL's code, by which a response of up to
     1/alpha tokens has lam 0); clip 0.2/0.28 and coef 0.1 (second-hand); whitening as in ppo and value_clip 0.5 (ours).

@@ -95,7 +95,7 @@ def maxrl(
         practical   A_i = (R_i − mean_g R) / (mean_g R + eps)
         kept        the same, and A_i = −1 where no answer is right
         none        A_i = R_i / (mean_g R + eps)
-        order T     A_i = 1 where R_i > 0, else −Σ_{k=2}^{min(T, f)} C(f−1, k−1) / C(G−1, k−1),   f wrong ones of G
+        order=T     A_i = 1 where R_i > 0, else −Σ_{k=2}^{min(T, f)} C(f−1, k−1) / C(G−1, k−1),   f wrong ones of G
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
     With K of G right a right answer gets G/K − 1, a wrong one −1.
