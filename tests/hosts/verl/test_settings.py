@@ -64,7 +64,7 @@ def test_grpo_changes_nothing_but_the_mode() -> None:
     assert got.objective == tokenpo.method("grpo") and not got.notes and got.keys.report is None
 
 
-NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=grpo"
+NO_METHOD = r"needs a method: add \+algorithm.tokenpo.method=dapo"
 
 
 @pytest.mark.parametrize(

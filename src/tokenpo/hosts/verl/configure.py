@@ -89,7 +89,7 @@ def _keys(config: DictConfig) -> Keys:
     section = config.algorithm.get("tokenpo")
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
-        raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
+        raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=dapo")
     flat = [key for key in ("options", *TABLES) if not isinstance(raw.get(key) or {}, Mapping)]
     faults = [f"{PLACE}.{key} = {raw[key]!r}: expected options of it, as in +{PLACE}.{key}.KEY=VALUE" for key in flat]
     refuse(faults, TokenPOError)
