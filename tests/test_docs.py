@@ -72,7 +72,7 @@ def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) 
     page = (
         "\n## remax\n\nIdea. **Measured**: reward −0.011 in exact worlds. More.\n\n<!-- remax -->\n**Not measured**.\n"
         "## gtpo\n\nThe idea. **Measured**: undecided on the [real\nmodel](../results.md#methods) (then "
-        "+0.05 on [new\nseeds](../results.md)); reward ±0.000 in exact worlds."
+        "+0.05 on [new\nseeds](../results.md)); as DAPO in exact worlds."
         "\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Not measured**. But.\n<!-- prpo -->\n"
     )
     head, _, remax, gtpo, prpo = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()

@@ -63,7 +63,7 @@ GIVEN = {
     "token_reward": "rewards of tokens",
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*(?:Measured\*\*: (.*?)|Not measured\*\*)\.(?= |$)")
-WORLDS = re.compile(r"(?:^|; )reward ([+−±]\d\.\d+) in exact worlds")
+WORLDS = re.compile(r"(?:^|; )(?:reward ([+−]\d\.\d+)|(as DAPO)) in exact worlds")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 PROVENANCE = {
@@ -136,7 +136,7 @@ def overview(text: str, names: Sequence[str]) -> str:
         measured = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1] or ""))
         worlds = WORLDS.search(measured)
         trained = WORLDS.sub("", measured) or "–"
-        told = (trained, worlds[1] if worlds else "–")
+        told = (trained, worlds[1] or worlds[2] if worlds else "–")
         rows.append((f"[`{name}`](#{name})", cell(summary(name)), *told, trl, ", ".join(given) or "nothing"))
     head = ("method", "idea", "trained", "exact worlds", "TRL", "needs beyond GRPO")
     shown = [

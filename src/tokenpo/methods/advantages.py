@@ -313,8 +313,6 @@ RAFT = Paper(
     about="""
     All tokens count in the denominators. The paper finds, with Reinforce-Rej, that skipping groups of equal rewards is
     what helps GRPO, not the normalisation.
-    Defaults: clip 0.2/0.2 (code). Rejection with rewards 0 and 1 teaches right responses alone; −1 and 1 make wrong
-    ones count.
     Departures: the authors' scripts add a k3 divergence of 0.001 from the reference, and their framework a dual clip of
     3 for negative rewards.
     Reductions: at lp = lp_old RAFT and RAFT++ have the same gradient. With rewards 0 and 1 and mixed groups only
@@ -357,6 +355,7 @@ def raft_pp(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         A_i = max(R_i, 0),   J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     A token whose ratio has passed 1 + high gets no gradient; RAFT pushes it on.
+    Defaults: clip 0.2/0.2 (code).
     """
     return Objective(PositiveReward(), Clip(FixedBounds(low, high)), TokenMean())
 
@@ -369,6 +368,7 @@ def reinforce_rej(*, low: Low = 0.2, high: High = 0.2) -> Objective:
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
     With rewards −1 and 1 wrong answers are pushed down; with 0 and 1 they teach nothing.
+    Defaults: clip 0.2/0.2 (code).
     """
     return Objective(MixedReward(), Clip(FixedBounds(low, high)), TokenMean())
 

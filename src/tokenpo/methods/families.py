@@ -17,7 +17,7 @@ _METHODS = {
     "remax gpg opo raft raft_pp reinforce_rej maxrl ha_dw grpo_passk hmpo eb_cispo gdpo igrpo",
     "responses": "gspo gspo_token gmpo luspo tepo_v1 vespo dhpo opsm real topr holder delta_l gvpo target_po",
     "trust": "cispo sapo aspo ce_gppo dppo_tv dppo_kl m2po m2po_rollout rollout_is prime_rl dro fipo up vaco decoupled",
-    "entropy": "tepo gtpo grpo_s hapo clip_cov kl_cov clip_b clip_v archer forking_tokens "
+    "entropy": "gtpo grpo_s hapo tepo clip_cov kl_cov clip_b clip_v archer forking_tokens "
     "edge_grpo egspo sent skywork_entropy aer",
     "probability": "tr_grpo adv_reweight lopti stapo arm s_grpo",
     "segments": "vineppo spo ospo t_spmo ktae gtpo_conflict mt_grpo gigpo otb tw_grpo nthr thr",

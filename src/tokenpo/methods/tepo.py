@@ -24,11 +24,6 @@ PAPER = Paper(
     later=("v2", "2604.12736"),
     about="""
     Defaults: ours. Two sources agree that s_i is the geometric mean of the response's ratios.
-    Options: decreasing="delta" marks tokens with H < H_old: none in the first update on a batch.
-    "analytic" marks tokens whose entropy one step on the logits lowers: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0.
-    "reference" (ours) marks tokens with lp > lp_ref; with kl_target="reference" it acts in the first update too.
-    Departures: the theory given for the mask has reported errors. At lp = lp_old only the estimator k1 has a gradient.
-    If two engines score the old and the current policy, rounding decides there which tokens are marked.
     Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
     """,
 )
@@ -125,6 +120,11 @@ def tepo(
         J = 1/Σ|o_i| Σ_i Σ_t [ min(s_it A_i, clip(s_it, 1−low, 1+high) A_i) − beta M_it k3(r_it) ]
 
     The KL is from the old policy: k3(r) = r − 1 − log r. This is the paper's second version.
+    Options: decreasing="delta" marks tokens with H < H_old: none in the first update on a batch.
+    "analytic" marks tokens whose entropy one step on the logits lowers: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0.
+    "reference" (ours) marks tokens with lp > lp_ref; with kl_target="reference" it acts in the first update too.
+    Departures: the theory given for the mask has reported errors. At lp = lp_old only the estimator k1 has a gradient.
+    If two engines score the old and the current policy, rounding decides there which tokens are marked.
     """
     rule = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}[decreasing]
     divergence = {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()}[estimator]

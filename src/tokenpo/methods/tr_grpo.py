@@ -18,7 +18,7 @@ from .paper import Paper
     "Optimization via Probability Shaping (v3, v4)",
     "2511.00066",
     "second-hand + reconstructed",
-    "the form of the weight is our reading of its constants; its place is our choice between two readings",
+    "the weight is our reading of its constants, on the advantage; public reviews put it inside the clip",
     version="v1..v4",
 )
 def tr_grpo(
