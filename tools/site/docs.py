@@ -170,7 +170,8 @@ def snippet(name: str) -> str:
     if answer in ("runs", "`rollout_logprob`"):
         passes = len(METHODS[name]().split())
         more = f", num_iterations={passes}" * (passes > 1)
-        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{more})' + "  # with vLLM" * (answer != "runs"))
+        more += ", use_vllm=True" * (answer != "runs")
+        lines.append(f'GRPOConfig("runs/{name}", method="{name}"{more})')
     if chosen := TUNED.get(name):
         METHODS[name](**chosen)  # raises where the method does not take them
         given = [options_of(METHODS[name])[key] for key in chosen]

@@ -48,7 +48,7 @@ def blocks(page: str, heading: str, kind: str) -> list[str]:
 
 
 def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Path) -> None:
-    """With two small updates in place of the page's hundred; then the lines of docs/start.md that merge."""
+    """With two small updates in place of the page's hundred; then the lines of docs/after_training.md that merge."""
     runpy.run_path(str(EXAMPLE))["tiny_model"](tmp_path / "small")
     reward, script, _ = blocks("trl.md", "## A chat model on your data", "py")
     small = {
@@ -75,7 +75,7 @@ def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Pat
     assert len(lines(tmp_path / "runs/mine/tokenpo")) == 1
     logged = read_lines(tmp_path / "runs/mine/completions")
     assert {line.reference for line in logged} <= {row["answer"] for row in rows} and len(logged) == 16
-    [merge] = blocks("start.md", "### Merge an adapter", "py")
+    [merge] = blocks("after_training.md", "## Merge an adapter of TRL", "py")
     (tmp_path / "merge.py").write_text(merge)
     run_python("merge.py", cwd=tmp_path, timeout=280)
     assert {"model.safetensors", "tokenizer.json"} <= {file.name for file in (tmp_path / "merged").iterdir()}
