@@ -94,7 +94,7 @@ def test_a_snippet_has_the_defaults_first_and_then_what_one_may_tune(
     assert plain == 'tokenpo.method("grpo")' and trl == 'GRPOConfig("runs/grpo", method="grpo")'
     assert tuned.startswith('tokenpo.method("grpo", low=0.1, high=0.28)  # ') and tuned.endswith("; default 0.2, 0.2")
     assert tool.snippet("remax") == '```py\ntokenpo.method("remax")\n```'
-    assert tool.snippet("dppo_tv").splitlines()[2].endswith('method="dppo_tv")  # with vLLM')
+    assert tool.snippet("dppo_tv").splitlines()[2].endswith('method="dppo_tv", use_vllm=True)')
     monkeypatch.setattr(tool, "TUNED", {"grpo": {"high": -1.0}})
     with pytest.raises(tokenpo.TokenPOError, match="high"):
         tool.snippet("grpo")
