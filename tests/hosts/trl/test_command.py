@@ -64,7 +64,7 @@ def test_the_script_for_a_chat_model_trains_and_its_adapter_merges(tmp_path: Pat
     for page, here in small.items():
         assert script.count(page) == 1
         script = script.replace(page, here)
-    rows = [{"question": f"What is {a} + 4?", "answer": f"{a} + 4 = {a + 4}\n#### {a + 4}"} for a in range(1, 5)]
+    rows = [{"prompt": f"What is {a} + 4?", "answer": f"{a} + 4 = {a + 4}\n#### {a + 4}"} for a in range(1, 5)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "reward.py").write_text(reward)
     correct = runpy.run_path(str(tmp_path / "reward.py"))["correct"]
