@@ -52,7 +52,7 @@ def test_vllms_loaders_take_the_name(vllm):
     assert loader._load_v2_logitsprocs_by_fqcns([PROCESSOR]) == [vllm.processor]
     validate = loader.build_custom_logits_processors_params_validator([PROCESSOR])
     validate(vllm.SamplingParams(temperature=0.7, extra_args=flat(heat(1))))
-    with pytest.raises(VLLMValidationError, match="tokenpo_tau = 1 must be in"):
+    with pytest.raises(VLLMValidationError, match=r"tau is 1\.0, expected a number in \[0, 1\)"):
         validate(vllm.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 1.0}))
 
 
