@@ -222,11 +222,11 @@ def moved(runs: dict[str, dict]) -> None:
     chosen = [x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith(("sort", "group"))]
     pairs = [(max(kl for kl in x["curve"]["kl"] if kl is not None), x["held_out"])
              for x in chosen if len(x["curve"].get("kl", ())) == 6]  # fmt: skip
-    print("\n| largest KL of a batch | runs | held out, median | below 0.1 |\n| --- | --- | --- | --- |")
+    print("\n| largest KL of a batch | runs | held out, median | below 0.2 |\n| --- | --- | --- | --- |")
     bounds = (0, 0.004, 0.01, 0.03, 0.1, math.inf)
     for low, high in pairwise(bounds):
         found = [y for kl, y in pairs if low <= kl < high]
-        print(f"| {low} to {high} | {len(found)} | {statistics.median(found):.2f} | {sum(y < 0.1 for y in found)} |")
+        print(f"| {low} to {high} | {len(found)} | {statistics.median(found):.2f} | {sum(y < 0.2 for y in found)} |")
 
 
 if __name__ == "__main__":
