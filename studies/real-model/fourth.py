@@ -10,16 +10,12 @@ GROUPS = (8, 4, 2)
 SEEDS = range(31, 47)
 
 
-def label(size: int, seed: int) -> str:
-    return f"groups of {size} {seed}"
+def run(size: int, seed: int) -> Job:
+    return side(f"groups of {size}", seed, rollout__group_size=size, rollout__prompts=64 // size)
 
 
 def jobs() -> list[Job]:
-    return [
-        side(f"groups of {size}", seed, rollout__group_size=size, rollout__prompts=64 // size)
-        for seed in SEEDS
-        for size in GROUPS
-    ]
+    return [run(size, seed) for seed in SEEDS for size in GROUPS]
 
 
 if __name__ == "__main__":

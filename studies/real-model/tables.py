@@ -141,9 +141,9 @@ def rates(runs: dict[str, dict]) -> None:
 
 def groups(runs: dict[str, dict]) -> None:
     """DAPO with groups of 4 and of 2 against groups of 8."""
-    seeds = [s for s in fourth.SEEDS if all(fourth.label(size, s) in runs for size in fourth.GROUPS)]
+    seeds = [s for s in fourth.SEEDS if all(fourth.run(size, s).name in runs for size in fourth.GROUPS)]
     named = {
-        f"{size} {measure}": {s: of(runs[fourth.label(size, s)]) for s in seeds}
+        f"{size} {measure}": {s: of(runs[fourth.run(size, s).name]) for s in seeds}
         for size in fourth.GROUPS for measure, of in MEASURES.items()
     }  # fmt: skip
     print(f"\nGroups: {len(seeds)} seeds")
@@ -253,6 +253,5 @@ if __name__ == "__main__":
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
     rates(made)
-    if fourth.label(2, fourth.SEEDS[1]) in made:
-        groups(made)
+    groups(made)
     moved(made)

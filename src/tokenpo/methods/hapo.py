@@ -106,8 +106,7 @@ def hapo(
         (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
         J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
-    (3) uses the low and high
-    of (4). tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the four parts off.
+    (3) uses the low and high of (4). tau=0, token_mean_advantage=False, beta=0 and alpha=0 switch the parts off.
     Defaults: as in the authors' scripts.
     Departures: ĥ is computed once over the rollout batch from H_old. entropy="current" takes the current policy over
     the optimiser step.
