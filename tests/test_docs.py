@@ -75,15 +75,31 @@ def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) 
         "+0.05 on [new\nseeds](../results.md)); as DAPO in exact worlds."
         "\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Not measured**. But.\n<!-- prpo -->\n"
     )
-    head, _, remax, gtpo, prpo = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()
-    assert head.endswith(" | trained | exact worlds | TRL | needs beyond GRPO |")
-    assert remax.endswith(" | – | −0.011 | no | a greedy answer |")
-    assert gtpo.endswith(" | undecided on the real model | as DAPO | yes | entropies |")
-    assert prpo.endswith(" | – | – | yes | nothing |")
-    head, _, prpo = tool.overview(page, ["prpo"]).splitlines()
-    assert head.endswith(" | idea | trained | TRL | needs beyond GRPO |") and prpo.endswith(" | – | yes | nothing |")
+    _, _, remax, gtpo, prpo, _, *told = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()
+    assert remax.endswith(" | a greedy answer (not in TRL) | code |") and gtpo.endswith(" | entropies | paper |")
+    assert prpo.endswith(" | nothing | code |")
+    assert told == [
+        "- *Real model*: `gtpo` undecided.",
+        "- *Exact worlds*: `remax` −0.011, `gtpo` as DAPO.",
+        "- *Not measured*: `prpo`.",
+    ]
+    alike = "".join(
+        f"\n## {name}\n\n**Measured**: as DAPO in exact worlds.\n" for name in ("rloo", "gpg", "opo", "raft")
+    )
+    told = tool.evidence(page + alike, ["remax", "rloo", "gpg", "opo", "raft"])
+    assert told == "- *Exact worlds*: `remax` −0.011, 4 others as DAPO."
     with pytest.raises(SystemExit, match="dapo"):
         tool.overview("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", ["dapo"])
+
+
+def test_the_pushes_of_a_family_are_those_of_the_formula(tool: ModuleType) -> None:
+    """DAPO's ratio inside its clip, 0 beyond; CISPO's cap; GRPO's 30/20 and 30/40; GSPO clips responses."""
+    assert {
+        "| `dapo`, `grpo`, `m2po`, `m2po_rollout` | 1 | 0.5 | 0 | 0 | 0 | 2 | 4 | 1 | 1 |",
+        "| `cispo` | 1 | 0.5 | 1.28 | 1.28 | 0.5 | 1.28 | 1.28 | 1 | 1 |",
+        "| `grpo`, `opsm` | 1.5 | 0.75 | 0 | 1 | 0 | 1 |",
+        "| `gspo`, `gspo_token` | 1.5 | 0.75 | 0 | 0 | 0 | 0 |",
+    } <= {row for family in ("trust", "responses") for row in tool.pushes.pushes(family).splitlines()}
 
 
 def test_a_snippet_has_the_defaults_first_and_then_what_one_may_tune(
@@ -161,9 +177,7 @@ def test_the_example_of_contributing_is_a_method(
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_links_resolve_and_every_item_of_a_list_begins_a_line(path: Path) -> None:
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
-        if re.match(r"[a-z]+:", target):
-            continue
+    for target in re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", prose(path)):
         file, _, anchor = target.partition("#")
         found = (path.parent / file).resolve() if file else path
         if not found.exists() or (anchor and anchor not in anchors(found)):
@@ -202,21 +216,18 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.train.run.step import View
 
     run = {
-        "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8, "top_k": 5},
-        "train": {"steps": 1, "minibatches": 1},
-        "evaluate": {"problems": 2, "samples": 1},
+        "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8, "top_k": 5}, "model": {"device": "cpu"},
+        "train": {"steps": 1, "minibatches": 1}, "evaluate": {"problems": 2, "samples": 1},
         "output": {"dir": str(tmp_path / "run"), "trace_every": 0},
-        "model": {"device": "cpu"},
-    }
+    }  # fmt: skip
     train(parse_config(run, "test"), View())
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     written = {name for line in lines for name in json.loads(line)}
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
     explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    graded = {"note/NAME", *REWARDS}  # the names that this task gives no cause for
-    held = {"kl_reached", "kl_rate", "kl_left_out"}  # only where a KL is held
-    critic = {"value_loss", "explained_variance"}  # only of a method that reads a value
-    taught = {"teacher_kl"}  # only with a teacher
-    assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | graded | held | critic | taught == explained
+    # Names that this task gives no cause for; of a held KL, of a method that reads a value, with a teacher.
+    others = {"note/NAME", *REWARDS, "kl_reached", "kl_rate", "kl_left_out"}
+    others |= {"value_loss", "explained_variance", "teacher_kl"}
+    assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | others == explained
     by_lag = {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}  # one update a batch has none; in words there
     assert explained | by_lag == LOGGED | {"step", "note/NAME"}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import family
 import host_fields
+import pushes
 import task_page
 import token_picture
 from layout import GENERATED, cell, code, filled, linked, plain, prose, table
@@ -54,7 +55,7 @@ IDLE = {
 }  # fmt: skip
 # What a loop has to give a method beyond the inputs of GRPO: name of the input -> in plain words.
 GIVEN = {
-    "entropy": "entropies", "old_entropy": "entropies", "entropy_drift": "entropies", "turn": "turns",
+    "entropy": "entropies", "old_entropy": "entropies", "entropy_drift": "logits", "turn": "turns",
     "old_collision": "squared probabilities", "ref_logprob": "a reference", "teacher_logprob": "a teacher",
     "rollout_logprob": "the sampler's log-probabilities", "prompt_logprob": "log-probabilities of prompts",
     "teacher_divergence": "a teacher", "value": "a critic", "gain": "more generations", "drafts": "more generations",
@@ -63,7 +64,10 @@ GIVEN = {
     "token_reward": "rewards of tokens",
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*(?:Measured\*\*: (.*?)|Not measured\*\*)\.(?= |$)")
-WORLDS = re.compile(r"(?:^|; )(?:reward ([+−]\d\.\d+)|(as DAPO)) in exact worlds")
+# How a piece of such a sentence ends -> where that was.
+PLACES = {
+    "on the real model": "Real model", "on small models": "Small models", "in exact worlds": "Exact worlds",
+}  # fmt: skip
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 PROVENANCE = {
@@ -113,37 +117,44 @@ def page(kind: str) -> str:
     names = [name for name in FAMILIES[kind][1] if name in METHODS]
     text = (PAGES / f"{kind}.md").read_text(encoding="utf-8")
     sections = {name: functools.partial(section, name, names[:place]) for place, name in enumerate(names)}
-    return filled(text, {"methods": lambda: overview(text, names), **sections})
+    tables = {"pushes": lambda: pushes.pushes(kind)} if kind in pushes.COLUMNS else {}
+    return filled(text, {"methods": lambda: overview(text, names), **tables, **sections})
 
 
 def overview(text: str, names: Sequence[str]) -> str:
-    """The table on top of a family's page; what was measured is the first sentence of it, less what stands in brackets.
-
-    A family of which no method was measured in exact worlds has no column for them.
-    """
+    """The table on top of a family's page, and below it what was measured."""
     rows = []
     for name in names:
+        objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
+        given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
+        given |= {"temperatures of tokens": None} if objective.temperature else {}
+        trl = {"runs": "", "`rollout_logprob`": " (TRL: vLLM)"}.get(answer, " (not in TRL)")
+        needs = (", ".join(given) or "nothing") + trl
+        rows.append((f"[`{name}`](#{name})", cell(summary(name)), needs, paper(name).provenance))
+    return table(("method", "idea", "needs beyond GRPO", "formula from"), rows) + "\n\n" + evidence(text, names)
+
+
+def evidence(text: str, names: Sequence[str]) -> str:
+    """What was measured where, by the first sentence of each section that says so, less what stands in brackets."""
+    found: dict[str, list[str]] = {place: [] for place in (*PLACES, "elsewhere", "never")}
+    for name in names:
         own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-        found = MEASURED.search(" ".join(own.split()))
-        if not found:
+        told = MEASURED.search(" ".join(own.split()))
+        if not told:
             raise SystemExit(
                 f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**."
             )
-        objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
-        trl = {"runs": "yes", "`rollout_logprob`": "with vLLM"}.get(answer, "no")
-        given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
-        given |= {"temperatures of tokens": None} if objective.temperature else {}
-        measured = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1] or ""))
-        worlds = WORLDS.search(measured)
-        trained = WORLDS.sub("", measured) or "–"
-        told = (trained, worlds[1] or worlds[2] if worlds else "–")
-        rows.append((f"[`{name}`](#{name})", cell(summary(name)), *told, trl, ", ".join(given) or "nothing"))
-    head = ("method", "idea", "trained", "exact worlds", "TRL", "needs beyond GRPO")
-    shown = [
-        place for place, name in enumerate(head) if name != "exact worlds" or {row[place] for row in rows} != {"–"}
-    ]
-    head, *rows = (tuple(row[place] for place in shown) for row in (head, *rows))
-    return table(head, rows)
+        measured = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", told[1] or ""))
+        for piece in filter(None, re.split("[,;] ", measured)):
+            place = next((place for place in PLACES if piece.endswith(place)), "elsewhere")
+            found[place].append(f"`{name}` {piece.removesuffix(place).strip().removeprefix('reward ')}")
+        found["never"] += [f"`{name}`"] * (not measured)
+    worlds = found["in exact worlds"]
+    apart = [one for one in worlds if not one.endswith(" as DAPO")]
+    if len(alike := set(worlds) - set(apart)) > 3:
+        found["in exact worlds"] = [*apart, f"{len(alike)} {'others' if apart else 'methods'} as DAPO"]
+    heads = {**PLACES, "elsewhere": "Trained", "never": "Not measured"}
+    return "\n".join(f"- *{heads[place]}*: {', '.join(what)}." for place, what in found.items() if what)
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
