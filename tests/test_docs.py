@@ -72,31 +72,25 @@ def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) 
     page = (
         "\n## remax\n\nIdea. **Measured**: reward −0.011 in exact worlds. More.\n\n<!-- remax -->\n**Not measured**.\n"
         "## gtpo\n\nThe idea. **Measured**: undecided on the [real\nmodel](../results.md#methods) (then "
-        "+0.05 on [new\nseeds](../results.md)); as DAPO in exact worlds."
+        "+0.05 on [new\nseeds](../results.md)), larger in 2 of 10 comparisons on small models; as DAPO in exact worlds."
         "\n\nMore.\n\n<!-- gtpo -->\n\n## prpo\n\n**Not measured**. But.\n<!-- prpo -->\n"
     )
-    _, _, remax, gtpo, prpo, _, *told = tool.overview(page, ["remax", "gtpo", "prpo"]).splitlines()
-    assert remax.endswith(" | a greedy answer (not in TRL) | code |") and gtpo.endswith(" | entropies | paper |")
-    assert prpo.endswith(" | nothing | code |")
-    assert told == [
-        "- *Real model*: `gtpo` undecided.",
-        "- *Exact worlds*: `remax` −0.011, `gtpo` as DAPO.",
-        "- *Not measured*: `prpo`.",
-    ]
-    alike = "".join(
-        f"\n## {name}\n\n**Measured**: as DAPO in exact worlds.\n" for name in ("rloo", "gpg", "opo", "raft")
-    )
-    told = tool.evidence(page + alike, ["remax", "rloo", "gpg", "opo", "raft"])
-    assert told == "- *Exact worlds*: `remax` −0.011, 4 others as DAPO."
+    head, _, remax, gtpo, prpo = tool.overview(page, "baselines", ["remax", "gtpo", "prpo"]).splitlines()
+    assert head == "| method | idea | measured | needs beyond GRPO | formula from |"
+    assert remax.endswith(" | worlds: −0.011 | a greedy answer (not in TRL) | code |")
+    assert gtpo.endswith(" | real: undecided; small: larger in 2 of 10 | entropies | paper |")
+    assert prpo.endswith(" | – | nothing | code |")
+    tepo = "\n## tepo\n\n**Not measured**.\n"
+    assert " | – | DAPO's | entropies | second" in tool.overview(tepo, "entropy", ["tepo"])
     with pytest.raises(SystemExit, match="dapo"):
-        tool.overview("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", ["dapo"])
+        tool.measured("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", "dapo")
 
 
 def test_the_pushes_of_a_family_are_those_of_the_formula(tool: ModuleType) -> None:
     """DAPO's ratio inside its clip, 0 beyond; CISPO's cap; GRPO's 30/20 and 30/40; GSPO clips responses."""
     assert {
-        "| `dapo`, `grpo`, `m2po`, `m2po_rollout` | 1 | 0.5 | 0 | 0 | 0 | 2 | 4 | 1 | 1 |",
-        "| `cispo` | 1 | 0.5 | 1.28 | 1.28 | 0.5 | 1.28 | 1.28 | 1 | 1 |",
+        "| `dapo`, `grpo` | 1 | 0.5 | 1.1 | 0 | 0 | 0 | 0.9 | 2 | 4 | 1 | 1 |",
+        "| `cispo` | 1 | 0.5 | 1.1 | 1.28 | 1.28 | 0.5 | 0.9 | 1.28 | 1.28 | 1 | 1 |",
         "| `grpo`, `opsm` | 1.5 | 0.75 | 0 | 1 | 0 | 1 |",
         "| `gspo`, `gspo_token` | 1.5 | 0.75 | 0 | 0 | 0 | 0 |",
     } <= {row for family in ("trust", "responses") for row in tool.pushes.pushes(family).splitlines()}
@@ -108,7 +102,8 @@ def test_a_snippet_has_the_defaults_first_and_then_what_one_may_tune(
     monkeypatch.setattr(tool, "TUNED", {"grpo": {"low": 0.1, "high": 0.28}})
     _, plain, trl, tuned, _ = tool.snippet("grpo").splitlines()
     assert plain == 'tokenpo.method("grpo")' and trl == 'GRPOConfig("runs/grpo", method="grpo")'
-    assert tuned.startswith('tokenpo.method("grpo", low=0.1, high=0.28)  # ') and tuned.endswith("; default 0.2, 0.2")
+    assert tuned.startswith(trl[:-1] + ', method_options={"low": 0.1, "high": 0.28})  # ')
+    assert tuned.endswith("; default 0.2, 0.2")
     assert tool.snippet("remax") == '```py\ntokenpo.method("remax")\n```'
     assert tool.snippet("dppo_tv").splitlines()[2].endswith('method="dppo_tv", use_vllm=True)')
     monkeypatch.setattr(tool, "TUNED", {"grpo": {"high": -1.0}})

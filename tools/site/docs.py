@@ -64,10 +64,10 @@ GIVEN = {
     "token_reward": "rewards of tokens",
 }  # fmt: skip
 MEASURED = re.compile(r"\*\*(?:Measured\*\*: (.*?)|Not measured\*\*)\.(?= |$)")
-# How a piece of such a sentence ends -> where that was.
-PLACES = {
-    "on the real model": "Real model", "on small models": "Small models", "in exact worlds": "Exact worlds",
-}  # fmt: skip
+# Where a comparison was made, in a word -> how its piece of the sentence ends.
+PLACES = {"real": "on the real model", "small": "on small models", "worlds": "in exact worlds"}
+# Families that act on the ratio, so that their first update of a batch may be another method's.
+RATIOS = ("responses", "trust", "entropy", "probability")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 PROVENANCE = {
@@ -118,43 +118,48 @@ def page(kind: str) -> str:
     text = (PAGES / f"{kind}.md").read_text(encoding="utf-8")
     sections = {name: functools.partial(section, name, names[:place]) for place, name in enumerate(names)}
     tables = {"pushes": lambda: pushes.pushes(kind)} if kind in pushes.COLUMNS else {}
-    return filled(text, {"methods": lambda: overview(text, names), **tables, **sections})
+    return filled(text, {"methods": lambda: overview(text, kind, names), **tables, **sections})
 
 
-def overview(text: str, names: Sequence[str]) -> str:
-    """The table on top of a family's page, and below it what was measured."""
+def overview(text: str, kind: str, names: Sequence[str]) -> str:
+    """The table on top of a family's page; a column whose cells are all the same is left out."""
+    head = ("method", "idea", "measured", "first update", "needs beyond GRPO", "formula from")
     rows = []
     for name in names:
         objective, answer = METHODS[name](), host_fields.answer(name, host_fields.ENGINES["TRL"])
         given = dict.fromkeys(GIVEN[need] for need in sorted(objective.needs))
         given |= {"temperatures of tokens": None} if objective.temperature else {}
+        given |= {"two updates a batch": None} if len(objective.split()) > 1 else {}
         trl = {"runs": "", "`rollout_logprob`": " (TRL: vLLM)"}.get(answer, " (not in TRL)")
         needs = (", ".join(given) or "nothing") + trl
-        rows.append((f"[`{name}`](#{name})", cell(summary(name)), needs, paper(name).provenance))
-    return table(("method", "idea", "needs beyond GRPO", "formula from"), rows) + "\n\n" + evidence(text, names)
+        made = pushes.first_update(name) if kind in RATIOS else ""
+        rows.append(
+            (f"[`{name}`](#{name})", cell(summary(name)), measured(text, name), made, needs, paper(name).provenance)
+        )
+    kept = [place for place in range(len(head)) if len(rows) < 3 or len({row[place] for row in rows}) > 1]
+    left = [f"Formulas are all from {rows[0][5]}."] * (5 not in kept)
+    left += [f"All need {rows[0][4]}.".replace("All need nothing", "None needs more than GRPO")] * (4 not in kept)
+    head, *rows = (tuple(row[place] for place in kept) for row in (head, *rows))
+    return "\n\n".join([table(head, rows), *([" ".join(left)] if left else [])])
 
 
-def evidence(text: str, names: Sequence[str]) -> str:
-    """What was measured where, by the first sentence of each section that says so, less what stands in brackets."""
-    found: dict[str, list[str]] = {place: [] for place in (*PLACES, "elsewhere", "never")}
-    for name in names:
-        own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-        told = MEASURED.search(" ".join(own.split()))
-        if not told:
-            raise SystemExit(
-                f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**."
-            )
-        measured = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", told[1] or ""))
-        for piece in filter(None, re.split("[,;] ", measured)):
-            place = next((place for place in PLACES if piece.endswith(place)), "elsewhere")
-            found[place].append(f"`{name}` {piece.removesuffix(place).strip().removeprefix('reward ')}")
-        found["never"] += [f"`{name}`"] * (not measured)
-    worlds = found["in exact worlds"]
-    apart = [one for one in worlds if not one.endswith(" as DAPO")]
-    if len(alike := set(worlds) - set(apart)) > 3:
-        found["in exact worlds"] = [*apart, f"{len(alike)} {'others' if apart else 'methods'} as DAPO"]
-    heads = {**PLACES, "elsewhere": "Trained", "never": "Not measured"}
-    return "\n".join(f"- *{heads[place]}*: {', '.join(what)}." for place, what in found.items() if what)
+def measured(text: str, name: str) -> str:
+    """What was measured, by the first sentence of a section that says so, less what stands in brackets, shortened.
+
+    A method that was trained on language models gets no word of the exact worlds.
+    """
+    own = re.split(r"^<!--", text.partition(f"\n## {name}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    found = MEASURED.search(" ".join(own.split()))
+    if not found:
+        raise SystemExit(f"docs/methods: the section of {name} has no sentence **Measured**: ... or **Not measured**.")
+    told = re.sub(r" \([^)]*\)", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[1] or "–"))
+    trained, _, _ = told.rpartition("; ")
+    pieces = []
+    for piece in (trained or told).split(", "):
+        where = next((short for short, place in PLACES.items() if piece.endswith(place)), "")
+        said = piece.removesuffix(PLACES.get(where, "")).strip().removeprefix("reward ").removesuffix(" comparisons")
+        pieces.append(f"{where}: {said}" if where else said)
+    return "; ".join(pieces)
 
 
 def section(name: str, before: Sequence[str] = ()) -> str:
@@ -189,8 +194,12 @@ def snippet(name: str) -> str:
         values = map(literal, chosen.values())
         meant = ", ".join(option.words.partition("; ")[0] for option in given)
         before = ", ".join(literal(option.default) for option in given)
-        options_given = ", ".join(f"{key}={value}" for key, value in zip(chosen, values, strict=True))
-        lines.append(f'tokenpo.method("{name}", {options_given})  # {meant}; default {before}')
+        pairs = list(zip(chosen, values, strict=True))
+        made = f'tokenpo.method("{name}", {", ".join(f"{key}={value}" for key, value in pairs)})'
+        if len(lines) > 1:
+            words = ", ".join(f'"{key}": {value}' for key, value in pairs)
+            made = lines[-1].replace(f'method="{name}"', f'method="{name}", method_options={{{words}}}')
+        lines.append(f"{made}  # {meant}; default {before}")
     return "```py\n" + "\n".join(lines) + "\n```"
 
 

@@ -19,23 +19,24 @@ from tokenpo.methods import METHODS
 from tokenpo.train.recipe.config import Config, parse_config
 from tokenpo.train.recipe.objective import accepted_here
 
+REMEDY = "the error says what to set in its place"
+
 
 def names(found: tuple[str, ...]) -> str:
     return ", ".join(code(name) for name in found)
 
 
 def trl_fields() -> str:
-    """One row for each refused field, and for the others that become the same."""
-    refused = [("rejected", name, f"{remedy[0].upper()}{remedy[1:]}") for name, remedy in trl.REFUSED.items()]
-    return fields("field", (*refused, *host_settings.TRL))
+    """One row for the fields that become the same."""
+    return fields("field", (*(("rejected", name, "") for name in trl.REFUSED), *host_settings.TRL))
 
 
 def fields(what: str, rows: Iterable[host_settings.Row]) -> str:
-    """Keys of one fate and the same words share a row, but for those that are refused."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    """Keys of one fate and the same words share a row, and so do those that are rejected: the error has their words."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for fate, key, words in rows:
-        groups.setdefault((fate, words, key if fate == "rejected" else ""), []).append(key)
-    told = [(names(tuple(keys)), fate, cell(words)) for (fate, words, _), keys in groups.items()]
+        groups.setdefault((fate, REMEDY if fate == "rejected" else words), []).append(key)
+    told = [(names(tuple(keys)), fate, cell(words)) for (fate, words), keys in groups.items()]
     return table((what, "", "what becomes of it"), told)
 
 
@@ -55,7 +56,7 @@ def written(options: Mapping[str, Any]) -> str:
 
 
 def verl_fields() -> str:
-    """One row for each key that is refused, and for the others that become the same."""
+    """One row for the keys that become the same."""
     ours = [(one.fate.replace("refused", "rejected"), one.key, one.words) for one in SETTINGS]
     return fields("key", (*ours, *host_settings.VERL))
 

@@ -18,13 +18,18 @@ from tokenpo.methods.families import FAMILIES
 SIZE = 8  # responses of a group
 # Heading, the inputs, their log-ratios [N, T] and the tokens that the column averages.
 Column = tuple[str, trial.Inputs, Tensor, Tensor]
-# Methods whose push depends on a greedy answer, on several rewards, on drafts, on a draw.
-LEFT_OUT = ("remax", "gdpo", "igrpo", "s_grpo")
+# Drop extremes that a drawn batch hardly has.
+EXTREMES = ("clip_b", "clip_v")
+# Methods whose push depends on a greedy answer, several rewards, drafts, a draw, the prompt, how many tokens moved, or
+# goes through the entropy.
+LEFT_OUT = (
+    "remax", "gdpo", "igrpo", "s_grpo", "arm", "m2po", "m2po_rollout", "skywork_entropy", "aer", *EXTREMES,
+)  # fmt: skip
 
 
 def inputs(rights: Sequence[int], length: Tensor, logprob: Tensor, entropy: Tensor) -> trial.Inputs:
     """Groups with so many right responses each, which come first; the other arguments broadcast to [N, T]."""
-    drawn = trial.example(groups=len(rights), size=SIZE, length=int(length.max()), columns=1)
+    drawn = trial.example(groups=len(rights), size=SIZE, length=max(int(length.max()), logprob.shape[1]), columns=1)
     shape = drawn.rollouts["mask"].shape
     like = {"old_logprob": logprob.expand(shape), "old_entropy": entropy.expand(shape)}
     fields = {}
@@ -66,16 +71,30 @@ def pushes(family: str) -> str:
     return table(head, [(", ".join(names), *row) for row, names in rows.items()])
 
 
-def spread(rights: Sequence[int] = (2, 4, 4, 6), length: int = 40) -> trial.Inputs:
-    """Tokens of very different entropy; the mean of −log p of tokens with entropy H is H."""
+def first_update(name: str) -> str:
+    """Whose update a method makes while the policy is the one that sampled: "DAPO's", "GRPO's" or "its own"."""
+    objective = tokenpo.method(name)
+    if name in EXTREMES or objective.entropy_gradient or len(objective.split()) > 1:
+        return "its own"
+    given = spread((2, 4, 4, 6) * 4, 200, ragged=True)
+    made = push(name, given, still(given))
+    same = (f"{of}'s" for of in ("DAPO", "GRPO") if torch.allclose(made, push(of.lower(), given, still(given)), 1e-9))
+    penalty = " and a KL" if "ref_logprob" in objective.needs else ""
+    return next((whose + penalty for whose in same), "its own")
+
+
+def spread(rights: Sequence[int] = (2, 4, 4, 6), length: int = 40, *, ragged: bool = False) -> trial.Inputs:
+    """Tokens and responses of very different entropy; the mean of −log p of tokens with entropy H is H."""
     random = torch.Generator().manual_seed(0)
+    number = len(rights) * SIZE
 
-    def exponential() -> Tensor:
-        return -(1 - torch.rand(len(rights) * SIZE, length, generator=random, dtype=torch.float64)).log()
+    def exponential(columns: int = length) -> Tensor:
+        return -(1 - torch.rand(number, columns, generator=random, dtype=torch.float64)).log()
 
-    entropy = 0.4 * exponential() ** 2
+    entropy = 0.2 * exponential() ** 2 * (0.5 + 0.5 * exponential(1))
     logprob = (-entropy * exponential()).clamp(max=-1e-6)
-    return inputs(rights, torch.tensor([[length]]), logprob, entropy)
+    least = length // 4 if ragged else length
+    return inputs(rights, torch.randint(least, length + 1, (number, 1), generator=random), logprob, entropy)
 
 
 def sides(given: trial.Inputs) -> dict[str, Tensor]:
@@ -111,10 +130,10 @@ def ratios() -> Iterator[Column]:
     yield "ratio 1", given, still(given), given.rollouts["mask"]
     for side, chosen in sides(given).items():
         token = first(chosen)
-        for ratio in (0.5, 2.0, 4.0):
-            yield f"{side}, ratio {ratio:g}", given, token * log(ratio), token
+        for ratio in {"right": (0.5, 1.1, 2.0, 4.0), "wrong": (0.5, 0.9, 2.0, 4.0)}[side]:
+            yield f"{side}, {ratio:g}", given, token * log(ratio), token
     token, sampled = first(sides(given)["right"]), given.rollouts["rollout_logprob"]
-    for q in (0.5, 2.0):
+    for q in (1.1, 2.0):
         yield f"right, q {q:g}", given.replace(rollout_logprob=sampled - token * log(q)), still(given), token
 
 
@@ -134,9 +153,8 @@ def entropies() -> Iterator[Column]:
 def probabilities() -> Iterator[Column]:
     given = spread()
     p = given.rollouts["old_logprob"].exp()
-    for side, chosen in sides(given).items():
-        for low, high in ((0, 0.002), (0.002, 0.1), (0.1, 0.4), (0.4, 1)):
-            yield f"{side}, p {low:g} to {high:g}", given, still(given), chosen & (low <= p) & (p < high)
+    for low, high in ((0, 0.002), (0.002, 0.1), (0.1, 0.4), (0.4, 1)):
+        yield f"p {low:g} to {high:g}", given, still(given), sides(given)["right"] & (low <= p) & (p < high)
 
 
 def groups() -> Iterator[Column]:

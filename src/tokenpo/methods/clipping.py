@@ -95,7 +95,7 @@ def cispo(
         J = 1/Σ|o_i| Σ_i Σ_t sg[c_it] · A_i · lp_it
 
     Defaults: high 0.28 is a framework's; the paper tunes it. low 1.0 leaves the lower side open, as the paper does.
-    With absolute=True the cap is `high` itself, as some frameworks write it.
+    With absolute=True the cap is `high` itself: TRL's epsilon_high=5.0 is high=5.0, absolute=True.
     Reductions: at lp = lp_old the gradient is DAPO's.
     """
     if absolute:

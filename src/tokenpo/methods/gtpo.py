@@ -165,12 +165,13 @@ def gtpo(
         A_it = (r̃_it − mean r̃) / (std r̃ + 1e-6),   over all tokens of the group, the other class as 0 (`normalise`)
         J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-    Defaults: the paper's.
+    Defaults: the paper's, but for the departures.
     Options: normalise="with_zeros" takes, for a token of O⁺, all tokens of the group, those of O⁻ as 0: A stays above
     0. "own_set", the literal reading, takes the tokens of O⁺: their mean A is 0. "pooled" takes all tokens of the
     group. scope="group" follows the formulas; "batch" is what the authors say they run.
-    Departures: entropies below 1e-8 count as 1e-8. A group with only right or only wrong responses has no gradient. The
-    trajectory-based GTPO of 2508.03772 is `gtpo_conflict`.
+    Departures: not normalise="own_set", nor scope="batch", nor a clamp of entropies: the paper's, to (0.2, 0.28), are
+    DAPO's ratio clips. Entropies below 1e-8 count as 1e-8. A group with only right or only wrong responses has no
+    gradient. The trajectory-based GTPO of 2508.03772 is `gtpo_conflict`.
     Reductions: a2 = 0 is ±a1 rewards normalised over tokens. At every t, the r̃ of O⁺ sum to (a1 + a2) d_t, those of O⁻
     to −(a1 + a2) h_t.
     """
