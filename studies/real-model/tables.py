@@ -91,7 +91,7 @@ def tuned(runs: dict[str, dict]) -> dict[str, float | None]:
 def sides(runs: dict[str, dict]) -> None:
     print("\n| run | in training | last batch | held out | - | 3 digits | bare | entropy | equal groups |")
     for name, x in runs.items():
-        if name.split(" ")[0] in ("tune", "sort", "groups", *METHODS) and name != "dapo 1":
+        if name.split(" ")[0] in ("tune", "sort", "groups", "updates", *METHODS) and name != "dapo 1":
             continue
         curve, rest = x["curve"], {k: x[k] for k in ("differences", "three_digits", "bare") if k in x}
         ends = [f"{curve[k][-1]:.2f}" for k in ("entropy", "equal_reward_groups")] if curve else ["", ""]
@@ -219,7 +219,9 @@ def picture(runs: dict[str, dict], seeds: list[int]) -> str:
 
 def moved(runs: dict[str, dict]) -> None:
     """Largest KL of a batch against held-out accuracy: sums by the true reward, six batches, every method and rate."""
-    chosen = [x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith(("sort", "group"))]
+    chosen = [
+        x for x in runs.values() if x["reward"] == "true" and not x["name"].startswith(("sort", "group", "updates"))
+    ]
     pairs = [(max(kl for kl in x["curve"]["kl"] if kl is not None), x["held_out"])
              for x in chosen if len(x["curve"].get("kl", ())) == 6]  # fmt: skip
     print("\n| largest KL of a batch | runs | held out, median | below 0.2 |\n| --- | --- | --- | --- |")
