@@ -91,8 +91,8 @@ def test_the_pushes_of_a_family_are_those_of_the_formula(tool: ModuleType) -> No
     assert {
         "| `dapo`, `grpo` | 1 | 0.5 | 1.1 | 0 | 0 | 0 | 0.9 | 2 | 4 | 1 | 1 |",
         "| `cispo` | 1 | 0.5 | 1.1 | 1.28 | 1.28 | 0.5 | 0.9 | 1.28 | 1.28 | 1 | 1 |",
-        "| `grpo`, `opsm` | 1.5 | 0.75 | 0 | 1 | 0 | 1 |",
-        "| `gspo`, `gspo_token` | 1.5 | 0.75 | 0 | 0 | 0 | 0 |",
+        "| `grpo`, `opsm` | 1.5 | 0.75 | 1.5 | 0.75 | 0 | 1 | 0 | 1 |",
+        "| `gspo`, `gspo_token` | 1.5 | 0.75 | 1.5 | 0.75 | 0 | 0 | 0 | 0 |",
     } <= {row for family in ("trust", "responses") for row in tool.pushes.pushes(family).splitlines()}
 
 

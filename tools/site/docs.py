@@ -37,7 +37,7 @@ REDUCTIONS = re.compile(r"^Reductions: .*(?:\n(?!Note).+)*\n?", re.MULTILINE)  #
 DETAILS = '<details markdown="1"><summary>{}</summary>\n\n{}\n\n</details>'
 # An example of a method with an option: method -> options.
 TUNED = {
-    "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4},
+    "grpo": {"high": 0.28}, "dapo": {"high": 0.4}, "igrpo": {"drafts": 4}, "gdpo": {"weights": (1.0, 0.5)},
     "tepo": {"low": 3e-4, "high": 4e-4}, "gtpo": {"a2": 0.2}, "grpo_s": {"b2": 0.2}, "hapo": {"tau": 0.1},
     "clip_cov": {"fraction": 2e-3}, "kl_cov": {"coef": 0.5}, "forking_tokens": {"fraction": 0.4},
     "skywork_entropy": {"target": 0.4}, "tr_grpo": {"upper": 1.2},

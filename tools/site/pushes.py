@@ -16,6 +16,8 @@ from tokenpo.core.types import EXTRA, FACTS
 from tokenpo.methods.families import FAMILIES
 
 SIZE = 8  # responses of a group
+# Rows of methods with a correction for the sampler.
+CORRECTED = {"trust": ("dapo corrected",)}
 # Heading, the inputs, their log-ratios [N, T] and the tokens that the column averages.
 Column = tuple[str, trial.Inputs, Tensor, Tensor]
 # Drop extremes that a drawn batch hardly has.
@@ -48,9 +50,12 @@ def inputs(rights: Sequence[int], length: Tensor, logprob: Tensor, entropy: Tens
 
 def push(name: str, given: trial.Inputs, moved: Tensor) -> Tensor:
     """The gradient [N, T] of a method's objective to the log-probabilities, over all its passes."""
+    name, corrected, _ = name.partition(" corrected")
+    objective = tokenpo.method(name)
+    objective = tokenpo.corrected(objective, "seq_tis") if corrected else objective
     policy = {**given.policy, "logprob": given.policy["logprob"] + moved}
     now = trial.Inputs(given.rollouts, policy)
-    return -sum(now.evaluate(part).gradient for part in tokenpo.method(name).split())
+    return -sum(now.evaluate(part).gradient for part in objective.split())
 
 
 def pushes(family: str) -> str:
@@ -58,15 +63,16 @@ def pushes(family: str) -> str:
     columns = list(COLUMNS[family]())
     rows: dict[tuple[str, ...], list[str]] = {}
     first = [push("dapo", given, torch.zeros_like(moved)) for _, given, moved, _ in columns]
-    for name in dict.fromkeys(("dapo", "grpo", *FAMILIES[family][1])):
+    for name in dict.fromkeys(("dapo", "grpo", *FAMILIES[family][1], *CORRECTED.get(family, ()))):
         if name in LEFT_OUT:
             continue
         made = [push(name, given, moved) for _, given, moved, _ in columns]
-        row = tuple(
-            f"{round(float((new / old)[chosen].mean()), 2) + 0.0:g}".replace("-", "−")
-            for new, old, (_, _, _, chosen) in zip(made, first, columns, strict=True)
-        )
-        rows.setdefault(row, []).append(f"`{name}`")
+        means = [
+            float((new / old)[chosen].mean()) for new, old, (_, _, _, chosen) in zip(made, first, columns, strict=True)
+        ]
+        unit = means[-1] if family == "probability" else 1.0
+        row = tuple(f"{round(mean / unit, 2) + 0.0:g}".replace("-", "−") for mean in means)
+        rows.setdefault(row, []).append(name if " " in name else f"`{name}`")
     head = ("method", *(title for title, *_ in columns))
     return table(head, [(", ".join(names), *row) for row, names in rows.items()])
 
@@ -162,6 +168,8 @@ def groups() -> Iterator[Column]:
     given = even(rights)
     for side, chosen in sides(given).items():
         for group, right in enumerate(rights):
+            if (side, right) == ("wrong", 4):
+                continue  # as the right ones
             those = given.rollouts["group"][:, None] == group
             yield f"{side}, {right} of {SIZE} right", given, still(given), chosen & those
     yield from lengths()
@@ -169,9 +177,10 @@ def groups() -> Iterator[Column]:
 
 def lengths() -> Iterator[Column]:
     given = even(lengths=(20, 40))
-    right, long = sides(given)["right"], given.rollouts["mask"][:, 20:].any(1, keepdim=True)
-    for title, those in (("right, 20 tokens", ~long), ("right, 40 tokens", long)):
-        yield title, given, still(given), right & those
+    long = given.rollouts["mask"][:, 20:].any(1, keepdim=True)
+    for side, chosen in sides(given).items():
+        for tokens, those in ((20, ~long), (40, long)):
+            yield f"{side}, {tokens} tokens", given, still(given), chosen & those
 
 
 def responses() -> Iterator[Column]:

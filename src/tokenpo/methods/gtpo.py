@@ -151,7 +151,7 @@ def gtpo(
     a2: Annotated[NotNegative, "mean reward that is shared out by entropy"] = 0.1,
     normalise: Collection = "with_zeros",
     scope: Annotated[Literal["group", "batch"], 'compare entropies over the "group" or the "batch"'] = "group",
-    entropy_clamp: Annotated[Clamp | None, "(low, high) in nats; (0.2, 0.28) in the paper, DAPO's ratio clips"] = None,
+    entropy_clamp: Annotated[Clamp | None, "(low, high), bounds of the entropies in nats"] = None,
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
@@ -169,9 +169,9 @@ def gtpo(
     Options: normalise="with_zeros" takes, for a token of O⁺, all tokens of the group, those of O⁻ as 0: A stays above
     0. "own_set", the literal reading, takes the tokens of O⁺: their mean A is 0. "pooled" takes all tokens of the
     group. scope="group" follows the formulas; "batch" is what the authors say they run.
-    Departures: not normalise="own_set", nor scope="batch", nor a clamp of entropies: the paper's, to (0.2, 0.28), are
-    DAPO's ratio clips. Entropies below 1e-8 count as 1e-8. A group with only right or only wrong responses has no
-    gradient. The trajectory-based GTPO of 2508.03772 is `gtpo_conflict`.
+    Departures: entropies are not clamped. (The paper clamps them to 0.2 .. 0.28, the numbers of DAPO's clip, perhaps by
+    mistake.) Entropies below 1e-8 count as 1e-8. A group with only right or only wrong responses has no gradient. The
+    trajectory-based GTPO of 2508.03772 is `gtpo_conflict`.
     Reductions: a2 = 0 is ±a1 rewards normalised over tokens. At every t, the r̃ of O⁺ sum to (a1 + a2) d_t, those of O⁻
     to −(a1 + a2) h_t.
     """
