@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import fifth
 import fourth
 import second
 import third
-from study import METHODS
+from study import METHODS, Job
 
 from tokenpo.lab.compare.verdict import Pair, bootstrap, judge
 
@@ -139,17 +140,30 @@ def rates(runs: dict[str, dict]) -> None:
         verdicts(named, [tuple(" ".join(map(str, side)) for side in pair) for pair in family])
 
 
-def groups(runs: dict[str, dict]) -> None:
-    """DAPO with groups of 4 and of 2 against groups of 8."""
-    seeds = [s for s in fourth.SEEDS if all(fourth.run(size, s).name in runs for size in fourth.GROUPS)]
+def arms(runs: dict[str, dict], title: str, jobs: dict[str, Callable[[int], Job]], base: str) -> None:
+    """DAPO in several settings, each against the base, over the fourth part's seeds."""
+    seeds = [s for s in fourth.SEEDS if all(job(s).name in runs for job in jobs.values())]
     named = {
-        f"{size} {measure}": {s: of(runs[fourth.run(size, s).name]) for s in seeds}
-        for size in fourth.GROUPS for measure, of in MEASURES.items()
+        f"{arm} {measure}": {s: of(runs[job(s).name]) for s in seeds}
+        for arm, job in jobs.items() for measure, of in MEASURES.items()
     }  # fmt: skip
-    print(f"\nGroups: {len(seeds)} seeds")
+    print(f"\n{title}: {len(seeds)} seeds")
     for key, of_seed in named.items():
         print(key, f"{statistics.fmean(of_seed.values()):.3f}", [round(x, 3) for x in of_seed.values()])
-    verdicts(named, [(f"{size} {measure}", f"8 {measure}") for size in (4, 2) for measure in MEASURES])
+    others = [arm for arm in jobs if arm != base]
+    verdicts(named, [(f"{arm} {measure}", f"{base} {measure}") for arm in others for measure in MEASURES])
+
+
+def updates(runs: dict[str, dict]) -> None:
+    """One and four updates a batch, each at its rate, against two."""
+    chosen = {n: fifth.rate(runs, n) for n in fifth.TRIED}
+    for n, tried in fifth.TRIED.items():
+        print(f"\n{n} updates, rate {chosen[n]}:", {x: second.mean(runs, [fifth.run(n, s, x) for s in second.TUNING])
+                                                    for x in tried})  # fmt: skip
+    if None not in chosen.values():
+        rates = {**chosen, 2: second.FIRST}
+        jobs = {str(n): (lambda seed, n=n: fifth.run(n, seed, rates[n])) for n in (1, 2, 4)}
+        arms(runs, "Updates a batch", jobs, "2")
 
 
 def verdicts(named: dict[str, dict[int, float]], pairs: list) -> None:
@@ -255,5 +269,6 @@ if __name__ == "__main__":
     if seeds := full(made, "sort {} {}".format, second.SORTED, 8):
         methods(made, "Sorting", "sort {} {}".format, second.SORTED[1:], seeds)
     rates(made)
-    groups(made)
+    arms(made, "Groups", {str(n): (lambda seed, n=n: fourth.run(n, seed)) for n in fourth.GROUPS}, "8")
+    updates(made)
     moved(made)
