@@ -88,6 +88,7 @@ REASONS = {
     "makes its own credit": "credit by the method",
     "credit of": "old log-probabilities for credit",
     "not proportional": "advantages that scale with rewards",
+    "compares the old policy": "an old policy apart from the sampler",
     "divides by": "its denominator",
 }
 

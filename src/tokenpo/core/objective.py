@@ -105,6 +105,11 @@ class Objective:
         return tuple(part for part in self._parts if part.idle_on_policy)
 
     @property
+    def idle_as_sampled(self) -> tuple[Part, ...]:
+        """Parts that do nothing in a run whose old log-probabilities are the sampler's."""
+        return tuple(part for part in self._parts if part.idle_as_sampled)
+
+    @property
     def assumes_on_policy(self) -> tuple[Part, ...]:
         """Parts that are biased when a rollout batch feeds more than one update."""
         return tuple(part for part in self._parts if part.assumes_on_policy)

@@ -94,6 +94,15 @@ def unaged(objective: Objective, host: str) -> Iterator[str]:
         )
 
 
+def sampler_alone(objective: Objective, host: str) -> Iterator[str]:
+    """Yields a sentence if a part compares the old policy with the sampler, whose log-probabilities stand for both."""
+    if idle := objective.idle_as_sampled:
+        yield (
+            f"{objective.name} compares the old policy with the one that sampled ({idle[0]}), and {host} knows the "
+            f"sampler's log-probabilities alone: {remedy(objective)}"
+        )
+
+
 def reward_credit(objective: Objective, token_reward: Tensor, mask: Tensor, group: Sequence[Hashable]) -> Tensor:
     """[N, T] advantages from rewards per token [N, T] and the group's name of each row."""
     zeros = torch.zeros_like(token_reward)

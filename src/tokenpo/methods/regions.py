@@ -162,6 +162,7 @@ class Nearest(Signal):
     """1 at the tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`, or one."""
 
     reads = {"rollout_logprob"}
+    idle_as_sampled = True
     most: Limit
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
@@ -213,6 +214,7 @@ class Aligned(Selection):
     """Tokens of responses with mean_t |ρ_it − 1| ≤ delta, and those that their advantage moves toward the sampler."""
 
     reads = {"rollout_logprob"}
+    idle_as_sampled = True
     of_response = True
     delta: Limit
 

@@ -196,6 +196,12 @@ def test_the_ratio_is_checked_before_anything_moves(batch: Experience) -> None:
     assert cloud.requests.count("step") == 1
 
 
+def test_a_comparison_with_the_sampler_that_cannot_act_is_said(batch: Experience) -> None:
+    same = dataclasses.replace(batch.rollouts, rollout_logprob=batch.rollouts.old_logprob)
+    with pytest.warns(UserWarning, match="Aligned cannot act: take old_logprob from Trainer.score"):
+        service_trainer("vaco", Cloud(ASSETS)).train(same, batch.kept.prompts)
+
+
 @dataclasses.dataclass(frozen=True)
 class Broken(tokenpo.parts.Penalty):
     """Infinite gradient, finite value: √x at 0."""

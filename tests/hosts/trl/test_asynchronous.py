@@ -155,7 +155,7 @@ def test_the_loss_of_two_ranks_is_the_objectives(name: str) -> None:
     "names",
     [
         "dr_grpo deviation", "hapo old_entropy", "lopti ref_logprob", "clip_cov whole update", "ha_dw remembers",
-        "rloo own credit", "gpg LogLikelihood older", "m2po_rollout Nearest", "gdpo rewards",
+        "rloo own credit", "vaco Aligned sampled", "gpg LogLikelihood older", "m2po_rollout Nearest", "gdpo rewards",
     ],
 )  # fmt: skip
 def test_what_trl_does_not_hand_over(names: str) -> None:

@@ -94,7 +94,7 @@ def test_refused_settings(sections: dict, message: str) -> None:
 
 
 CORRECTED = {"rollout": {"correction": {}}}
-NEVER, MOVED = "rollout.correction cannot act", "takes the policy for the one that sampled"
+NEVER, MOVED = "RolloutCorrection cannot act", "takes the policy for the one that sampled"
 IDLE, RATE = "one update per rollout batch", "train.lr is not set"
 
 
@@ -107,7 +107,8 @@ def runs(name: str, **train: float) -> dict:
     [
         (CORRECTED, NEVER),
         ({"rollout": {"correction": {}, "rescore": True}}, None),
-        # A weight by the current ratio may take many updates.
+        ({"rollout": {"correction": {"preset": "bypass_pg_is"}}}, None),  # by the current policy
+        *((runs(name), f"{part} cannot act") for name, part in (("vaco", "Aligned"), ("m2po_rollout", "Nearest"))),
         ({"rollout": {"correction": {"preset": "bypass_pg_is"}, "rescore": True}}, None),
         ({"rollout": {"correction": {"preset": "bypass_pg_geo_rs"}, "rescore": True}}, MOVED),
         *((runs(name, minibatches=4), MOVED) for name in ("gpg", "opo", "raft")),

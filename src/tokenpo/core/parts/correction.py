@@ -41,6 +41,10 @@ class RolloutCorrection(BatchWeight):
     geometric: bool = False
     current: bool = False
 
+    @property
+    def idle_as_sampled(self) -> bool:
+        return not self.current
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.geometric and not self.sequence:
@@ -193,6 +197,10 @@ class Rejection(BatchWeight):
     criteria: tuple[Criterion, ...]
     current: bool = False
     leaves: bool = False
+
+    @property
+    def idle_as_sampled(self) -> bool:
+        return not self.current
 
     def __post_init__(self) -> None:
         super().__post_init__()

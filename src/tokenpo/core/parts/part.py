@@ -33,6 +33,7 @@ class Part:
     Attributes:
         reads: names of the optional inputs that the part reads, fields of `Rollouts` and `Policy`.
         idle_on_policy: the part does nothing while the current policy is the old one.
+        idle_as_sampled: the part does nothing while the old policy is the one that sampled.
         assumes_on_policy: the gradient is biased unless the current policy sampled the rollouts.
         corrects_rollout: the part weights a token by its ratio to the policy that sampled it.
         entropy_gradient: the part sends a gradient through `Policy.entropy`; engines then keep its graph.
@@ -42,6 +43,7 @@ class Part:
     # Typed Any, so that a subclass may use properties; unannotated, as an annotation would make them fields.
     reads = cast(Any, frozenset())
     idle_on_policy = cast(Any, False)
+    idle_as_sampled = cast(Any, False)
     assumes_on_policy = cast(Any, False)
     corrects_rollout = cast(Any, False)
     entropy_gradient = cast(Any, False)

@@ -20,7 +20,7 @@ from ...core.negotiation import warn
 from ...core.objective import Objective
 from ...core.parts import TokenMean
 from ...methods import method as built
-from ..advantage_only import bare, credited, remedy, summed, unfit, unproportional
+from ..advantage_only import bare, credited, remedy, sampler_alone, summed, unfit, unproportional
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
@@ -31,7 +31,8 @@ def require(objective: Objective) -> None:
     other = (
         f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: {remedy(objective)}"
     )
-    refuse([*unfit(objective, PROVIDES, HOST), None if isinstance(objective.aggregate, TokenMean) else other])
+    told = [*unfit(objective, PROVIDES, HOST), *sampler_alone(objective, HOST)]
+    refuse([*told, None if isinstance(objective.aggregate, TokenMean) else other])
     one = torch.zeros(1, 1)
     credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)
 

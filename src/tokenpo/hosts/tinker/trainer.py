@@ -4,6 +4,7 @@ A forward pass on the server gives the log-probabilities of an update's sequence
 checked here, and a backward pass takes it to the weights.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -87,10 +88,17 @@ class Trainer:
             tracer: keeps the last update of each traced response.
             skip: skip and count an update with numbers that are not finite.
 
+        Warns where a part compares the old policy with the sampler and both have the same log-probabilities.
+
         Raises:
             NotFinite: naming the update, which has not moved the weights.
             Unsupported: before the first update the policy is not the one that sampled.
         """
+        sampled, mask = rollouts.rollout_logprob, rollouts.mask
+        idle = () if sampled is None else self.learner.objective.idle_as_sampled
+        if idle and sampled is not None and torch.equal(sampled[mask], rollouts.old_logprob[mask]):
+            told = f"{type(idle[0]).__name__} cannot act: take old_logprob from Trainer.score"
+            warnings.warn(told, stacklevel=2)
         begun, trace = self.learner.begin(rollouts, drawn), tracer or Tracer(0)
         make_updates(
             self.learner,

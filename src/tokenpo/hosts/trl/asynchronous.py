@@ -17,7 +17,7 @@ from ...core.ops.masked import inside, unpacked
 from ...core.parts import GroupAdvantage
 from ...core.types import Batch, Policy, Totals
 from ...methods import method as built
-from ..advantage_only import bare, credited, remedy, unaged, unfit
+from ..advantage_only import bare, credited, remedy, sampler_alone, unaged, unfit
 
 HOST = "TRL's AsyncGRPOTrainer"
 PROVIDES = frozenset({"rollout_logprob", "entropy"})
@@ -29,6 +29,7 @@ def faults(objective: Objective) -> Iterator[str]:
     if isinstance(objective.credit, GroupAdvantage) and not objective.credit.std:
         yield f"{objective.name} does not divide by the deviation of rewards, and {HOST} does: {remedy(objective)}"
     yield from unaged(objective, HOST)
+    yield from sampler_alone(objective, HOST)
 
 
 def require(objective: Objective) -> None:

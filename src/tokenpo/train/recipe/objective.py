@@ -80,8 +80,9 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         "set train.minibatches or train.epochs above 1",
         "set train.minibatches and train.epochs to 1",
     )
-    if rollout.correction is not None and not rollout.rescore and objective.temperature is None:
-        notes.append("rollout.correction cannot act: old log-probs are the sampler's own; set rollout.rescore = true")
+    if (idle := objective.idle_as_sampled) and not rollout.rescore and objective.temperature is None:
+        told = ", ".join(type(part).__name__ for part in idle)
+        notes.append(f"{told} cannot act: old log-probs are the sampler's own; set rollout.rescore = true")
     if config.critic is not None and config.critic.warmup:
         notes.append(f"critic.warmup: the first {config.critic.warmup} rollout batches train the critic alone")
     if rollout.dynamic_sampling and objective.needs & TAUGHT:
