@@ -4,6 +4,7 @@ A number is the mean over tokens of a method's gradient to their log-probability
 DAPO's first update of a batch. All other inputs are neutral: the sampler and the reference are the old policy.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -16,16 +17,18 @@ from tokenpo.core.types import EXTRA, FACTS
 from tokenpo.methods.families import FAMILIES
 
 SIZE = 8  # responses of a group
-# Rows of methods with a correction for the sampler.
-CORRECTED = {"trust": ("dapo corrected",)}
+# A row of the table of trust: DAPO with the weights that TRL adds for vLLM, by default one for a whole response.
+IN_TRL = "`dapo` in TRL with vLLM"
+TRLS = tokenpo.parts.RolloutCorrection(sequence=True, mask=True, cap=3.0)
 # Heading, the inputs, their log-ratios [N, T] and the tokens that the column averages.
 Column = tuple[str, trial.Inputs, Tensor, Tensor]
 # Drop extremes that a drawn batch hardly has.
 EXTREMES = ("clip_b", "clip_v")
-# Methods whose push depends on a greedy answer, several rewards, drafts, a draw, the prompt, how many tokens moved, or
+# Methods whose push depends on a greedy answer, several rewards, drafts, a draw, the prompt, the pass, how many tokens
+# moved, or
 # goes through the entropy.
 LEFT_OUT = (
-    "remax", "gdpo", "igrpo", "s_grpo", "arm", "m2po", "m2po_rollout", "skywork_entropy", "aer", *EXTREMES,
+    "remax", "gdpo", "igrpo", "s_grpo", "arm", "lopti", "m2po", "m2po_rollout", "skywork_entropy", "aer", *EXTREMES,
 )  # fmt: skip
 
 
@@ -50,9 +53,8 @@ def inputs(rights: Sequence[int], length: Tensor, logprob: Tensor, entropy: Tens
 
 def push(name: str, given: trial.Inputs, moved: Tensor) -> Tensor:
     """The gradient [N, T] of a method's objective to the log-probabilities, over all its passes."""
-    name, corrected, _ = name.partition(" corrected")
-    objective = tokenpo.method(name)
-    objective = tokenpo.corrected(objective, "seq_tis") if corrected else objective
+    objective = tokenpo.method("dapo" if name == IN_TRL else name)
+    objective = dataclasses.replace(objective, weights=(TRLS,)) if name == IN_TRL else objective
     policy = {**given.policy, "logprob": given.policy["logprob"] + moved}
     now = trial.Inputs(given.rollouts, policy)
     return -sum(now.evaluate(part).gradient for part in objective.split())
@@ -61,9 +63,10 @@ def push(name: str, given: trial.Inputs, moved: Tensor) -> Tensor:
 def pushes(family: str) -> str:
     """The table of a family; methods with the same numbers share a row."""
     columns = list(COLUMNS[family]())
+    head = ("method", *(title for title, *_ in columns))
     rows: dict[tuple[str, ...], list[str]] = {}
     first = [push("dapo", given, torch.zeros_like(moved)) for _, given, moved, _ in columns]
-    for name in dict.fromkeys(("dapo", "grpo", *FAMILIES[family][1], *CORRECTED.get(family, ()))):
+    for name in dict.fromkeys(("dapo", "grpo", *FAMILIES[family][1], *[IN_TRL] * (family == "trust"))):
         if name in LEFT_OUT:
             continue
         made = [push(name, given, moved) for _, given, moved, _ in columns]
@@ -72,8 +75,9 @@ def pushes(family: str) -> str:
         ]
         unit = means[-1] if family == "probability" else 1.0
         row = tuple(f"{round(mean / unit, 2) + 0.0:g}".replace("-", "−") for mean in means)
-        rows.setdefault(row, []).append(name if " " in name else f"`{name}`")
-    head = ("method", *(title for title, *_ in columns))
+        if name == IN_TRL:
+            return table(head, [*((", ".join(names), *row) for row, names in rows.items()), (name, *row)])
+        rows.setdefault(row, []).append(f"`{name}`")
     return table(head, [(", ".join(names), *row) for row, names in rows.items()])
 
 
@@ -85,8 +89,11 @@ def first_update(name: str) -> str:
     given = spread((2, 4, 4, 6) * 4, 200, ragged=True)
     made = push(name, given, still(given))
     same = (f"{of}'s" for of in ("DAPO", "GRPO") if torch.allclose(made, push(of.lower(), given, still(given)), 1e-9))
-    penalty = " and a KL" if "ref_logprob" in objective.needs else ""
-    return next((whose + penalty for whose in same), "its own")
+    more = " and a KL" if "ref_logprob" in objective.needs else ""
+    more = " where q is 1" if "rollout_logprob" in objective.needs else more
+    factor = (made / push("dapo", given, still(given)))[given.rollouts["mask"]]
+    scaled = "DAPO's, scaled" if torch.allclose(factor, factor.mean(), 1e-9) else "its own"
+    return next((whose + more for whose in same), scaled)
 
 
 def spread(rights: Sequence[int] = (2, 4, 4, 6), length: int = 40, *, ragged: bool = False) -> trial.Inputs:
@@ -184,7 +191,7 @@ def lengths() -> Iterator[Column]:
 
 
 def responses() -> Iterator[Column]:
-    yield from lengths()
+    yield from (column for column in lengths() if column[0].startswith("right"))  # wrong ones are the same
     given = even()
     for side, chosen in sides(given).items():
         token, ratio = first(chosen), {"right": 1.5, "wrong": 0.67}[side]
