@@ -13,7 +13,6 @@ import json
 import operator
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -138,16 +137,7 @@ def overview(text: str, kind: str, names: Sequence[str]) -> str:
             (f"[`{name}`](#{name})", cell(summary(name)), measured(text, name), made, needs, paper(name).provenance)
         )
     kept = [place for place in range(len(head)) if len(rows) < 3 or len({row[place] for row in rows}) > 1]
-    usual, number = Counter(row[2] for row in rows).most_common(1)[0]
-    if number > 0.7 * len(rows) > 3:
-        kept.remove(2)
-        told = [f"{row[0].partition(']')[0][1:]} ({row[2]})" for row in rows if row[2] not in (usual, "–")]
-        never = [row[0].partition("]")[0][1:] for row in rows if row[2] == "–"]
-        told += [f"not {', '.join(never)}"] * bool(never) + [f"all others ({usual})"]
-        left = [f"*Measured*: {'; '.join(told)}."]
-    else:
-        left = []
-    left += [f"Formulas are all from {rows[0][5]}."] * (5 not in kept)
+    left = [f"Formulas are all from {rows[0][5]}."] * (5 not in kept)
     left += [f"All need {rows[0][4]}.".replace("All need nothing", "None needs more than GRPO")] * (4 not in kept)
     head, *rows = (tuple(row[place] for place in kept) for row in (head, *rows))
     return "\n\n".join([table(head, rows), *([" ".join(left)] if left else [])])
