@@ -42,7 +42,6 @@ TUNED = {
     "clip_cov": {"fraction": 2e-3}, "kl_cov": {"coef": 0.5}, "forking_tokens": {"fraction": 0.4},
     "skywork_entropy": {"target": 0.4}, "tr_grpo": {"upper": 1.2},
     "s_grpo": {"fraction": 0.7}, "cispo": {"high": 0.4}, "ce_gppo": {"beta1": 0.5}, "dro": {"beta": 0.1},
-    "gspo": {"low": 3e-3, "high": 4e-3}, "gspo_token": {"low": 3e-3, "high": 4e-3},
     "luspo": {"low": 3e-4, "high": 4e-4}, "tepo_v1": {"low": 3e-4, "high": 4e-4},
     "vineppo": {"continuations": 4}, "spo": {"continuations": 4},
     "gtpo_conflict": {"most": 2.0}, "ppo": {"lam": 0.95},

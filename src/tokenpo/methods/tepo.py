@@ -19,7 +19,7 @@ PAPER = Paper(
     "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation",
     "2510.09369",
     "second-hand + reconstructed",
-    "the clip is unknown; of the KL beta, target and estimator are, and its mask is a heuristic",
+    "the clip is unknown; of tepo's KL so are beta, target and estimator, and its mask is a heuristic",
     version="v1",
     later=("v2", "2604.12736"),
     about="""
