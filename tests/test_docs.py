@@ -52,7 +52,6 @@ def test_documented_totals_give_the_constant_length() -> None:
 
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 def test_a_page_holds_formula_and_options(name: str) -> None:
-    """Of the committed page, which `make check` compares with the code."""
     text = (ROOT / "docs" / "methods" / f"{family(name)}.md").read_text(encoding="utf-8")
     _, _, rest = text.partition(f"\n## {name}\n")
     page = rest.partition("\n## ")[0]
@@ -76,9 +75,8 @@ def test_the_table_of_a_family_quotes_what_a_section_measured(tool: ModuleType) 
     )
     _, _, remax, gtpo, prpo = tool.overview(page, "baselines", ["remax", "gtpo", "prpo"]).splitlines()
     assert remax.endswith(" | worlds: −0.011 | a greedy answer (not in TRL) | code |")
-    assert " | real: undecided; small: larger in 2 of 10 | entropies |" in gtpo and prpo.endswith(
-        " | – | nothing | code |"
-    )
+    assert " | real: undecided; small: larger in 2 of 10 | entropies |" in gtpo
+    assert prpo.endswith(" | – | nothing | code |")
     assert " | – | DAPO's | entropies | second" in tool.overview(page, "entropy", ["tepo"])
     with pytest.raises(SystemExit, match="dapo"):
         tool.measured("\n## dapo\n\nThe idea.\n\n<!-- dapo -->\n**Measured**: larger.\n", "dapo")
@@ -217,9 +215,8 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     written = {name for line in lines for name in json.loads(line)}
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
     explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    # Names that this task gives no cause for; of a held KL, of a method that reads a value, with a teacher.
-    others = {"note/NAME", *REWARDS, "kl_reached", "kl_rate", "kl_left_out"}
-    others |= {"value_loss", "explained_variance", "teacher_kl"}
+    others = {"note/NAME", *REWARDS, "kl_reached", "kl_rate", "kl_left_out"}  # not of this task, without a held KL,
+    others |= {"value_loss", "explained_variance", "teacher_kl"}  # a method that reads a value, a teacher
     assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | others == explained
     by_lag = {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}  # one update a batch has none; in words there
     assert explained | by_lag == LOGGED | {"step", "note/NAME"}

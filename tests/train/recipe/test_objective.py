@@ -108,10 +108,8 @@ def runs(name: str, **train: float) -> dict:
         (CORRECTED, NEVER),
         ({"rollout": {"correction": {}, "rescore": True}}, None),
         ({"rollout": {"correction": {"preset": "bypass_pg_is"}}}, None),  # by the current policy
-        *(
-            (runs(name), f"{part} cannot act")
-            for name, part in (("vaco", "Aligned, RolloutCorrection"), ("m2po_rollout", "Nearest"))
-        ),
+        (runs("vaco"), "Aligned, RolloutCorrection cannot act"),
+        (runs("m2po_rollout"), "Nearest cannot act"),
         ({"rollout": {"correction": {"preset": "bypass_pg_is"}, "rescore": True}}, None),
         ({"rollout": {"correction": {"preset": "bypass_pg_geo_rs"}, "rescore": True}}, MOVED),
         *((runs(name, minibatches=4), MOVED) for name in ("gpg", "opo", "raft")),
